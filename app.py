@@ -1,0 +1,41 @@
+"""Start the lessons: `python app.py`, then open the address that it prints."""
+
+import argparse
+import os
+import sys
+
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before Gradio is imported: no request leaves this machine
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Every tensor of one real GRPO step, in the browser.")
+    parser.add_argument("--model", metavar="PATH|ID", default="tiny", help="a folder or hub id (the built-in one)")
+    parser.add_argument("--lang", default="en", help="language of the page where the link names none (default: en)")
+    parser.add_argument("--port", type=int, default=7860)
+    parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1: this machine only; 0.0.0.0: the whole network")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    asked = arguments(argv)
+    from lessons import components, prose, shell, theme, view  # after the arguments: --help answers at once
+
+    if asked.lang not in prose.LANGUAGES:
+        print(f"--lang: found {asked.lang!r}, allowed: {', '.join(prose.LANGUAGES)}", file=sys.stderr)
+        return 2
+    try:
+        view.start(asked.model)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    shell.build(asked.lang).launch(
+        server_name=asked.host, server_port=asked.port, share=False, ssr_mode=False, run_history=False, footer_links=[],
+        theme=theme.LessonTheme(), css=components.css(), head=components.head(), pwa=False, enable_monitoring=False,
+        allowed_paths=[str(components.plotly_js().parent)], mcp_server=False,
+    )  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""grpo_core: one real GRPO step, every tensor on the way, and nothing that is only for show.
+
+    prompts --tasks--> rollout.sample --> Rollout ---------> to_batch --> Batch (two layouts)
+                                            |                               |
+    rewards --advantages.group_advantages --+--> Advantages                 |
+                                                     |                      v
+    policy, old, reference --logprobs.score_tokens---+--> loss.policy_loss --> LossTerms --> step.grpo_step --> StepTrace
+
+`Recipe` (config) says everything a step depends on. `explain` answers questions about a finished trace, `doctor` checks
+one, `metrics` names what is logged. Nothing here imports gradio, plotly or the lessons.
+"""
+
+from .advantages import group_advantages
+from .config import Recipe
+from .doctor import CHECKS, Evidence, Finding, run_checks
+from .logprobs import score_tokens
+from .loss import LossConfig, Totals, policy_loss
+from .metrics import summarize
+from .policy import AdaptersOff, Policy, load_policy
+from .rollout import sample, to_batch
+from .step import grpo_step, replay, reweigh
+from .types import Advantages, Batch, LossTerms, Rollout, StepTrace, Update
+
+__all__ = [
+    "CHECKS", "AdaptersOff", "Advantages", "Batch", "Evidence", "Finding", "LossConfig", "LossTerms", "Policy", "Recipe",
+    "Rollout", "StepTrace", "Totals", "Update", "group_advantages", "grpo_step", "load_policy", "policy_loss", "replay",
+    "reweigh", "run_checks", "sample", "score_tokens", "summarize", "to_batch",
+]  # fmt: skip

@@ -1,0 +1,199 @@
+"""Checks on the loss, its weights, its gradient and the update."""
+
+import torch
+from torch import Tensor
+
+from ..explain import KL_SLOPE, closed_form_logit_grad, closed_form_logprob_grad, split_loss
+from .finding import Evidence, Finding
+from .tokens import places
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    """Equal to 1e-5 of the largest expected entry: fp32 sums of a few hundred terms."""
+    limit = 1e-5 * float(expected.abs().max()) + 1e-9
+    return bool(((found - expected).abs() <= limit).all())
+
+
+def clip_fraction_by_gradient(evidence: Evidence) -> list[Finding]:
+    """The tokens counted as clipped are those that the policy loss gives no gradient."""
+    trace, terms, config = evidence.trace, evidence.step.terms, evidence.trace.recipe.loss_config()
+    if config.ratio == "sequence" or config.entropy_coef:
+        return []
+    mask = trace.batch.loss_mask()
+    slope = KL_SLOPE[config.kl_estimator](torch.where(mask, terms.policy_logprobs - trace.ref_logprobs, 0.0))
+    pull = evidence.step.logprob_grad - torch.where(mask, config.beta * terms.kl_weight * slope, 0.0)
+    has_advantage = mask & (trace.advantages.advantages != 0).unsqueeze(1)
+    without = has_advantage & (pull.abs() <= 1e-5 * (terms.surrogate * terms.token_weight).abs() + 1e-12)
+    clipped = has_advantage & terms.is_clipped
+    if bool((without == clipped).all()):
+        return []
+    tokens = places(without != clipped, trace.batch.token_positions())
+    total = max(int(mask.sum()), 1)
+    return [
+        Finding(
+            check="clip_fraction_by_gradient", severity="warning", quantity="is_clipped", tokens=tokens,
+            message=f"Clip fraction {float(clipped.sum()) / total:.3f} by the metric, "
+            f"{float(without.sum()) / total:.3f} by the gradient.",
+            fix="A token is clipped where ratio > 1 + high and A > 0, or ratio < 1 - low and A < 0.",
+            expected={"clip_fraction": float(without.sum()) / total}, found={"clip_fraction": float(clipped.sum()) / total},
+        )
+    ]  # fmt: skip
+
+
+def weight_sum(evidence: Evidence) -> float:
+    """What the weights of the recipe's aggregation must add up to, from the mask alone."""
+    mask, recipe = evidence.trace.batch.loss_mask(), evidence.trace.recipe
+    rows, tokens = mask.shape[0], int(mask.sum())
+    return {
+        "seq-mean-token-mean": int(mask.any(1).sum()) / rows,
+        "token-mean": 1.0 if tokens else 0.0,
+        "dr_grpo": tokens / (rows * recipe.max_completion_length),
+        "seq-mean-token-sum": tokens / rows,
+        "token-sum": float(tokens),
+    }[recipe.aggregation]
+
+
+def denominator_matches_mask(evidence: Evidence) -> list[Finding]:
+    """The weights add up to what the trained tokens say, and no masked token weighs anything."""
+    weight, mask = evidence.step.terms.token_weight, evidence.trace.batch.loss_mask()
+    expected, found = weight_sum(evidence), float(weight.double().sum())
+    outside = ~mask & (weight != 0)
+    if abs(found - expected) <= 1e-4 * max(1.0, abs(expected)) and not outside.any():
+        return []
+    return [
+        Finding(
+            check="denominator_matches_mask", severity="error", quantity="token_weight",
+            tokens=places(outside, evidence.trace.batch.token_positions()),
+            message=f"The weights of {int(mask.sum())} trained tokens add up to {found:.6g}; they should to {expected:.6g}.",
+            fix="Count the denominator on the mask that the loss uses.",
+            expected={"weight_sum": expected}, found={"weight_sum": found},
+        )
+    ]  # fmt: skip
+
+
+def split_invariance(evidence: Evidence) -> list[Finding]:
+    """The loss is the same as a sum over two micro-batches that share the denominators."""
+    whole = evidence.step.terms.policy_loss
+    parts = split_loss(evidence.trace, evidence.update, min(2, len(evidence.trace.batch.group_ids)))
+    size = float((evidence.step.terms.token_weight * evidence.step.terms.token_loss).abs().sum())
+    if float((whole - parts).abs()) <= 1e-5 * size + 1e-9:
+        return []
+    return [
+        Finding(
+            check="split_invariance", severity="error", quantity="policy_loss",
+            message=f"Whole batch {float(whole):.6g}, sum of two micro-batches {float(parts):.6g}.",
+            fix="Divide every micro-batch by the whole batch's count, not by its own.",
+            expected={"policy_loss": float(parts)}, found={"policy_loss": float(whole)},
+        )
+    ]  # fmt: skip
+
+
+def loss_zero_explain(evidence: Evidence) -> list[Finding]:
+    """A loss of 0 is not a gradient of 0: say which of the two it is."""
+    terms, grad = evidence.step.terms, evidence.step.logprob_grad
+    size = float((terms.token_weight * terms.token_loss).abs().sum())
+    loss, norm = float(terms.loss), float(grad.norm())
+    if not abs(loss) <= 1e-5 * size + 1e-9:
+        return []
+    if norm > 1e-9:
+        message = f"The loss is {loss:.2g} and the gradient is not: |d loss/d log-prob| = {norm:.4g}. The advantages cancel."
+    else:
+        message = "Loss and gradient are both 0: every advantage is 0, so this step teaches nothing."
+    return [
+        Finding(
+            check="loss_zero_explain", severity="info", quantity="loss", message=message,
+            expected={}, found={"loss": loss, "logprob_grad_norm": norm},
+        )
+    ]  # fmt: skip
+
+
+def logprob_gradient_closed_form(evidence: Evidence) -> list[Finding]:
+    """Autograd's d loss / d log-prob is what the formula says."""
+    expected, found = closed_form_logprob_grad(evidence.trace, evidence.update), evidence.step.logprob_grad
+    if _close(found, expected):
+        return []
+    wrong = (found - expected).abs() > 1e-5 * expected.abs().max() + 1e-9
+    return [
+        Finding(
+            check="logprob_gradient_closed_form", severity="error", quantity="logprob_grad",
+            tokens=places(wrong, evidence.trace.batch.token_positions()),
+            message=f"Autograd and the closed form differ by up to {float((found - expected).abs().max()):.3g}.",
+            fix="Look for a missing detach, or a mask applied to one of the two only.",
+            expected={"norm": float(expected.norm())}, found={"norm": float(found.norm())},
+        )
+    ]  # fmt: skip
+
+
+def logit_gradient_closed_form(evidence: Evidence) -> list[Finding]:
+    """d loss / d logits of the selected row is (one-hot - p) · d loss/d log-prob / T."""
+    row, column = evidence.token
+    upstream = evidence.step.logprob_grad[row, column]
+    expected = closed_form_logit_grad(evidence.row, upstream, evidence.trace.recipe.temperature)
+    found = evidence.row.logit_grad
+    if _close(found, expected):
+        return []
+    return [
+        Finding(
+            check="logit_gradient_closed_form", severity="error", quantity="logit_grad", rows=(row,),
+            tokens=((row, int(evidence.trace.batch.token_positions()[column])),),
+            message=f"Autograd and (one-hot - p) · upstream / T differ by up to {float((found - expected).abs().max()):.3g}.",
+            fix="Divide the logits by the temperature exactly once.",
+            expected={"norm": float(expected.norm())}, found={"norm": float(found.norm())},
+        )
+    ]  # fmt: skip
+
+
+def backward_finite(evidence: Evidence) -> list[Finding]:
+    """Every gradient is a finite number."""
+    grad = evidence.step.logprob_grad
+    broken = ~grad.isfinite()
+    total = evidence.step.grad_norm
+    unfinished = not evidence.step.grad_norms  # the norms follow from a backward pass that has not run yet
+    if not broken.any() and (unfinished or total == total and abs(total) != float("inf")):
+        return []
+    return [
+        Finding(
+            check="backward_finite", severity="error", quantity="logprob_grad",
+            tokens=places(broken, evidence.trace.batch.token_positions()),
+            message=f"{int(broken.sum())} entries of d loss/d log-prob are not finite; gradient norm {total}.",
+            fix="Find the first non-finite tensor: rewards, then advantages, then log-probs.",
+        )
+    ]  # fmt: skip
+
+
+def update_applied(evidence: Evidence) -> list[Finding]:
+    """The optimizer step was made."""
+    step = evidence.step
+    if step.applied:
+        return []
+    if not step.grad_norms:
+        return [
+            Finding(
+                check="update_applied", severity="info", quantity="grad_norm",
+                message="The recipe changed; the update has not been run with it yet.", fix="Run the update.",
+            )
+        ]  # fmt: skip
+    return [
+        Finding(
+            check="update_applied", severity="error", quantity="grad_norm",
+            message=f"The gradient norm is {step.grad_norm}: no weight was moved.",
+            fix="See backward_finite.", found={"grad_norm": step.grad_norm},
+        )
+    ]  # fmt: skip
+
+
+def update_direction(evidence: Evidence) -> list[Finding]:
+    """Weighted by advantage, the tokens became likelier. Single tokens may move the other way: weights are shared."""
+    trace, weight = evidence.trace, evidence.step.terms.token_weight
+    gain = float((weight * trace.advantages.advantages.unsqueeze(1) * evidence.effect.change).sum())
+    has_advantage = bool((trace.advantages.advantages != 0).any())
+    if not has_advantage or gain > 0 or trace.recipe.learning_rate == 0:
+        return []
+    return [
+        Finding(
+            check="update_direction", severity="info", quantity="logprob_change",
+            message=f"Sum of weight · A · change is {gain:.3g}: this step did not raise what it was rewarded for.",
+            fix="Lower the learning rate: a step this long leaves the region in which the gradient holds.",
+            found={"gain": gain},
+        )
+    ]  # fmt: skip

@@ -1,0 +1,219 @@
+"""Functions of a finished trace that training does not need: one vocabulary row, the exact KL, the closed-form gradient,
+log-probs after the update, other conventions on the same step, and curves. Lessons and tests call them; the step never does.
+
+They take the policy *as it was when the update scored its tokens*: the loaded one for the first update, `step.replay` for
+a later one.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from .advantages import ADVANTAGE_MEAN, ADVANTAGE_STD, group_advantages
+from .config import Recipe
+from .kl import KL, exact_kl
+from .logprobs import gather, labels, log_softmax, scatter, score_tokens
+from .loss import AGGREGATION, SURROGATE, LossConfig, Totals
+from .policy import Policy
+from .step import advantages_of
+from .types import Advantages, StepTrace
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyRow:
+    """One position's distribution over the vocabulary, by the very functions that scored the token."""
+
+    logits: Float[Tensor, " V"]  # raw
+    scaled_logits: Float[Tensor, " V"]  # divided by the temperature
+    logprobs: Float[Tensor, " V"]
+    probs: Float[Tensor, " V"]
+    sampled_id: int
+    rank: int  # of the sampled token among all, 1 = most likely
+    logprob: Float[Tensor, ""]  # gathered at the sampled id
+    order: Int[Tensor, " V"]  # ids by falling probability
+    logit_grad: Float[Tensor, " V"]  # d loss / d raw logits, by autograd
+
+
+def trained_index(trace: StepTrace, row: int, column: int) -> int:
+    """Where [row, column] stands among the trained positions N. Raises ValueError where it is masked."""
+    mask = trace.batch.loss_mask()
+    if not (0 <= row < mask.shape[0] and 0 <= column < mask.shape[1] and mask[row, column]):
+        raise ValueError(f"token: found row {row}, column {column}, allowed: a trained token")
+    return int(mask.flatten()[: row * mask.shape[1] + column].sum())
+
+
+def vocabulary_row(policy: Policy, trace: StepTrace, update: int, row: int, column: int) -> VocabularyRow:
+    """The row of logits that scored one token, and what the loss asks of each of them."""
+    index = trained_index(trace, row, column)
+    step = trace.updates[update]
+    with torch.no_grad():
+        logits = policy.project(step.hidden[index : index + 1])
+    logits = logits.detach().requires_grad_()
+    sampled = labels(trace.batch)[row, column]
+    logprobs = log_softmax(logits, trace.recipe.temperature)
+    logprob = gather(logprobs, sampled.unsqueeze(0))
+    (grad,) = torch.autograd.grad(logprob, logits, grad_outputs=step.logprob_grad[row, column].unsqueeze(0).float())
+    raw, row_logprobs = logits.detach()[0].float(), logprobs.detach()[0]
+    return VocabularyRow(
+        logits=raw, scaled_logits=raw / trace.recipe.temperature, logprobs=row_logprobs, probs=row_logprobs.exp(),
+        sampled_id=int(sampled), rank=int((row_logprobs > row_logprobs[sampled]).sum()) + 1,
+        logprob=logprob.detach()[0], order=row_logprobs.argsort(descending=True), logit_grad=grad[0],
+    )  # fmt: skip
+
+
+def closed_form_logit_grad(row: VocabularyRow, logprob_grad: Tensor, temperature: float) -> Float[Tensor, " V"]:
+    """(one-hot of the sampled token - probabilities) · d loss/d log-prob / T: what autograd must return."""
+    one_hot = torch.zeros_like(row.probs)
+    one_hot[row.sampled_id] = 1.0
+    return (one_hot - row.probs) * logprob_grad / temperature
+
+
+def closed_form_logprob_grad(trace: StepTrace, update: int) -> Float[Tensor, "B T"]:
+    """d loss / d log-prob written out for the token ratio: w · (-A · ratio, 0 where clipped, + beta · d kl)."""
+    terms, config = trace.updates[update].terms, trace.recipe.loss_config()
+    advantages = trace.advantages.advantages.unsqueeze(1)
+    pull = torch.where(terms.is_clipped, 0.0, -advantages * terms.ratio * terms.token_weight)
+    if config.ratio == "sequence":  # every token of the row moves the one ratio: the pull is shared over the row
+        mask = trace.batch.loss_mask()
+        pull = torch.where(mask, pull.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1), 0.0)
+    difference = torch.where(trace.batch.loss_mask(), terms.policy_logprobs - trace.ref_logprobs, 0.0)
+    slope = KL_SLOPE[config.kl_estimator](difference)
+    slope = torch.where(trace.batch.loss_mask(), slope, 0.0)
+    return pull + config.beta * terms.kl_weight * slope
+
+
+KL_SLOPE = {
+    "k1": torch.ones_like,
+    "k2": lambda x: x,
+    "k3": lambda x: -torch.expm1(-x),
+    "abs": torch.sign,
+}
+
+
+@torch.no_grad()
+def exact_token_kl(policy: Policy, reference: Policy, trace: StepTrace, update: int) -> Float[Tensor, "B T"]:
+    """KL(policy || reference) summed over the whole vocabulary at every trained position; 0 where masked."""
+    temperature = trace.recipe.temperature
+    pieces = []
+    for mine, theirs in zip(trace.updates[update].hidden.split(256), trace.ref_hidden.split(256), strict=True):
+        rows = log_softmax(policy.project(mine), temperature), log_softmax(reference.project(theirs), temperature)
+        pieces.append(exact_kl(*rows))
+    return scatter(torch.cat(pieces), trace.batch.loss_mask())
+
+
+@torch.no_grad()
+def logprobs_after(trained: Policy, trace: StepTrace) -> Float[Tensor, "B T"]:
+    """The same tokens under the weights after the last update."""
+    return score_tokens(trained, trace.batch, trace.recipe.temperature).logprobs
+
+
+def probabilities(logprobs: Float[Tensor, "B T"], trace: StepTrace) -> Float[Tensor, "B T"]:
+    """exp of log-probs on trained tokens, 0 where masked."""
+    return torch.where(trace.batch.loss_mask(), logprobs.exp(), 0.0)
+
+
+def weighted_token_loss(trace: StepTrace, update: int) -> Float[Tensor, "B T"]:
+    """What each token adds to `policy_loss`."""
+    terms = trace.updates[update].terms
+    return terms.token_weight * terms.token_loss
+
+
+def weighted_row_loss(trace: StepTrace, update: int) -> Float[Tensor, " B"]:
+    """What each completion adds to `policy_loss`."""
+    return weighted_token_loss(trace, update).sum(1)
+
+
+def kl_estimates(trace: StepTrace, update: int) -> dict[str, Float[Tensor, "B T"]]:
+    """Every estimator on the same tokens; 0 where masked."""
+    mask, policy_logprobs = trace.batch.loss_mask(), trace.updates[update].terms.policy_logprobs
+    ref_logprobs = torch.where(mask, trace.ref_logprobs, 0.0)
+    return {name: estimator(policy_logprobs, ref_logprobs) for name, estimator in KL.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateEffect:
+    """What an update did to the tokens that it trained on."""
+
+    before: Float[Tensor, "B T"]
+    after: Float[Tensor, "B T"]
+    change: Float[Tensor, "B T"]  # after - before, nats
+    row_change: Float[Tensor, " B"]  # summed over the row: log of how many times likelier the completion became
+
+
+def update_effect(trace: StepTrace, update: int, after_all: Float[Tensor, "B T"]) -> UpdateEffect:
+    """Before and after one update; the update behind it has already scored the tokens, the last needs `after_all`."""
+    before = trace.updates[update].terms.policy_logprobs
+    is_last = update + 1 == len(trace.updates)
+    after = after_all if is_last else trace.updates[update + 1].terms.policy_logprobs
+    change = torch.where(trace.batch.loss_mask(), after - before, 0.0)
+    return UpdateEffect(before=before, after=after, change=change, row_change=change.sum(1))
+
+
+def other_advantages(trace: StepTrace) -> dict[tuple[str, str], Advantages]:
+    """The same rewards under every pair of baseline and spread that has a name of its own."""
+    pairs = [("group", std) for std in ADVANTAGE_STD] + [(mean, "none") for mean in ADVANTAGE_MEAN if mean != "group"]
+    return {
+        (mean, std): advantages_of(trace.rollout, replace(trace.recipe, advantage_mean=mean, advantage_std=std))
+        for mean, std in pairs
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregated:
+    """One aggregation on given token losses."""
+
+    token_weight: Float[Tensor, "B T"]
+    policy_loss: Float[Tensor, ""]
+
+
+def other_aggregations(trace: StepTrace, update: int) -> dict[str, Aggregated]:
+    """The weight matrix and policy loss of every aggregation, over the same token losses."""
+    mask, terms = trace.batch.loss_mask(), trace.updates[update].terms
+    totals = Totals(rows=mask.shape[0], tokens=mask.sum())
+    results = {}
+    for name, weigh in AGGREGATION.items():
+        weight = weigh(mask.to(terms.token_loss.dtype), totals, trace.recipe.loss_config())
+        results[name] = Aggregated(token_weight=weight, policy_loss=(weight * terms.token_loss).sum())
+    return results
+
+
+def split_loss(trace: StepTrace, update: int, micro_batches: int) -> Float[Tensor, ""]:
+    """The policy loss as the sum over micro-batches that share the whole batch's denominators."""
+    mask, terms = trace.batch.loss_mask(), trace.updates[update].terms
+    config, totals = trace.recipe.loss_config(), Totals(rows=mask.shape[0], tokens=mask.sum())
+    parts = []
+    for rows, losses in zip(mask.chunk(micro_batches), terms.token_loss.chunk(micro_batches), strict=True):
+        weight = AGGREGATION[config.aggregation](rows.to(losses.dtype), totals, config)
+        parts.append((weight * losses).sum())
+    return torch.stack(parts).sum()
+
+
+def kl_curves(low: float, high: float, points: int = 81) -> dict[str, Tensor]:
+    """Each estimator as a function of x = policy - ref log-prob, under the key "x" and its name."""
+    x = torch.linspace(low, high, points)
+    return {"x": x} | {name: estimator(x, torch.zeros_like(x)) for name, estimator in KL.items()}
+
+
+def surrogate_curve(config: LossConfig, advantage: float, low: float, high: float, points: int = 121) -> dict[str, Tensor]:
+    """What is maximised as a function of the ratio, for one advantage: unclipped, and with the surrogate's clip."""
+    ratio = torch.linspace(low, high, points)
+    weight = torch.full_like(ratio, advantage)
+    clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+    parts = {"ratio": ratio, "advantages": weight, "surrogate": ratio * weight, "clipped_surrogate": clipped * weight}
+    token_loss, _ = SURROGATE[config.surrogate](parts, config)
+    return {"ratio": ratio, "surrogate": ratio * weight, "objective": -token_loss}
+
+
+def winner_advantages(recipe: Recipe, group_size: int) -> dict[int, tuple[float, float]]:
+    """k winners of G (reward 1, the rest 0) -> the advantage of a winner and of a loser, in the recipe's convention."""
+    table = {}
+    for winners in range(1, group_size):
+        rewards = [(1.0,)] * winners + [(0.0,)] * (group_size - winners)
+        got = group_advantages(
+            rewards, (1.0,), torch.zeros(group_size, dtype=torch.long),
+            recipe.advantage_mean, recipe.advantage_std, recipe.advantage_eps,
+        ).advantages  # fmt: skip
+        table[winners] = (float(got[0]), float(got[-1]))
+    return table

@@ -1,0 +1,31 @@
+// The list of lessons as real links; on a phone it is a bar that scrolls sideways.
+(() => {
+  const L = window.Lessons;
+
+  const entry = (lesson, current) => {
+    const here = lesson.slug === current;
+    const link = L.el(`a${here ? ".current" : ""}`, { href: lesson.href, "aria-current": here ? "page" : null },
+      L.el("span.number", { text: lesson.number }), L.el("span.name", { text: lesson.title }));
+    return L.el("li", {}, L.lessonLink(link, lesson.slug));
+  };
+
+  const page = (item) =>
+    L.el("li", {}, L.el(`a${item.current ? ".current" : ""}`, {
+      href: item.href, text: item.title, lang: item.lang, "aria-current": item.current ? "page" : null,
+    }));
+
+  const list = (name, label, items) =>
+    items?.length ? L.el(`nav.${name}`, { "aria-label": L.label(label) }, L.el("ol", {}, ...items)) : null;
+
+  L.views.nav = (root, value) => {
+    L.heading = null;
+    root.replaceChildren(
+      L.el("div.brand", {}, L.el("span.logo", { text: "∇", "aria-hidden": "true" }), L.el("span", { text: L.label("brand") })),
+      list("pages", "pages", (value.pages || []).map(page)) || "",
+      list("lessons", "lessons", (value.lessons || []).map((lesson) => entry(lesson, value.current))) || "",
+      list("languages", "languages", (value.languages || []).map(page)) || "",
+    );
+    const [bar, here] = [root.querySelector("nav.lessons ol"), root.querySelector("nav.lessons a.current")];
+    if (bar && here && bar.scrollWidth > bar.clientWidth) bar.scrollLeft = here.offsetLeft - bar.clientWidth / 3;
+  };
+})();

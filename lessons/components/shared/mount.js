@@ -1,0 +1,32 @@
+// Where Gradio's component meets our drawing: the value arrives as JSON text, so that it is parsed and compared once.
+(() => {
+  const L = window.Lessons;
+
+  L.mount = (view, element, props, watch, trigger) => {
+    const root = element.querySelector(".lv");
+    let last = null;
+    L.triggers[view] = trigger;
+    const draw = () => {
+      if (!props.value || props.value === last) return;
+      last = props.value;
+      const value = JSON.parse(last);
+      Object.assign(L.labels, value.labels);
+      L.current[view] = value;
+      L.views[view](root, value);
+    };
+    watch("value", draw);
+    draw();
+  };
+
+  // Draws a panel; one that cannot be drawn says so and leaves the others alone.
+  L.panel = (panel) => {
+    const body = L.panels[panel.kind](panel);
+    return L.el(
+      `section.panel.panel-${panel.kind}${panel.wide ? ".wide" : ""}`,
+      { "aria-label": panel.title },
+      panel.title && L.el("h3", { text: panel.title }),
+      body,
+      panel.caption_html && L.trusted("div.caption", panel.caption_html),
+    );
+  };
+})();

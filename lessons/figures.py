@@ -1,0 +1,202 @@
+"""From tensors to what is drawn: token chips, grids, tables and Plotly figures. No mathematics, no Gradio.
+
+What is too wide is shown through a window round the selected token: at most WINDOW columns of a table, CHIPS chips.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from .components import tensor_grid, token_strip, token_table
+from .lesson import Context
+from .numbers import shown
+from .quantities import QUANTITIES, tensor_of
+
+WINDOW = 40
+CHIPS = 480
+VISIBLE = str.maketrans({" ": "·", "\n": "↵", "\t": "→"})
+BLUE, ORANGE, GREY, GREEN = "#3b82c4", "#d9822b", "#8a8f98", "#2e9e6b"  # read on light and on dark
+
+
+def piece(context: Context, token_id: int) -> str:
+    """A token's text with its white space visible."""
+    return context.policy.piece(token_id).translate(VISIBLE)
+
+
+def kind(context: Context, row: int, pos: int) -> str:
+    """What a place in the row holds: pad, prompt, special, completion, eos or cut (behind the end)."""
+    batch, policy = context.trace.batch, context.policy
+    token = int(batch.row_ids()[row, pos])
+    if not batch.row_mask()[row, pos]:
+        return "pad" if pos < context.positions[-1] and pos < prompt_width(context) else "cut"
+    if batch.row_completion_mask()[row, pos]:
+        return "eos" if token in policy.eos_ids else "completion"
+    return "special" if policy.is_special(token) else "prompt"
+
+
+def prompt_width(context: Context) -> int:
+    return context.trace.rollout.prompt_ids.shape[1]
+
+
+def window(context: Context, positions: Sequence[int], size: int = WINDOW) -> list[int]:
+    """At most `size` neighbouring positions, with the selected one among them."""
+    positions = list(positions)
+    if len(positions) <= size:
+        return positions
+    centre = min(range(len(positions)), key=lambda i: abs(positions[i] - context.pos))
+    start = min(max(0, centre - size // 2), len(positions) - size)
+    return positions[start : start + size]
+
+
+def row_label(context: Context, row: int) -> str:
+    """Which answer to which prompt a row is."""
+    groups = context.trace.batch.group_ids
+    group = int(groups[row])
+    answer = int((groups[:row] == group).sum()) + 1
+    return context.label("row_label", prompt=group + 1, answer=answer)
+
+
+def token(context: Context, row: int, pos: int) -> dict[str, Any]:
+    token_id = int(context.trace.batch.row_ids()[row, pos])
+    return {"p": pos, "text": piece(context, token_id), "id": token_id, "k": kind(context, row, pos)}
+
+
+def strip(
+    context: Context,
+    rows: Iterable[int],
+    positions: Callable[[int], Sequence[int]],
+    sub: str | None = None,
+    tint: Callable[[int, int], float | None] | None = None,
+    badge: Callable[[int], str | None] = lambda row: None,
+    mark: Callable[[int, int], str | None] = lambda row, pos: None,
+    **panel: Any,
+) -> dict[str, Any]:
+    """Rows of token chips; under each piece its id, or the number of the quantity `sub`."""
+    rows, lines = list(rows), []
+    limit = max(16, CHIPS // max(1, len(rows)))
+    for row in rows:
+        chips = []
+        for pos in window(context, positions(row), limit):
+            chip = token(context, row, pos)
+            chip["sub"] = context.number(sub, row, pos) if sub else None
+            chip |= {"tint": tint(row, pos) if tint else None, "mark": mark(row, pos)}
+            chips.append({key: value for key, value in chip.items() if value is not None})
+        lines.append({"row": row, "label": row_label(context, row), "tokens": chips})
+        if badge(row):
+            lines[-1]["badge"] = badge(row)
+    return token_strip(rows=lines, **panel)
+
+
+def all_positions(context: Context) -> Callable[[int], list[int]]:
+    width = context.trace.batch.row_ids().shape[1]
+    return lambda row: list(range(width))
+
+
+def completion_positions(context: Context) -> Callable[[int], list[int]]:
+    return context.trained_positions
+
+
+def columns(context: Context, row: int, name: str, cells: Sequence[int]) -> list[dict | None]:
+    """A quantity's numbers at these positions; None where there is no scored token."""
+    trained, first = set(context.trained_positions(row)), context.positions[0]
+    everywhere = QUANTITIES[name.split("@")[0]].axes == "BS"
+    scored = everywhere or name in ("loss_mask", "labels")
+    return [
+        context.number(name, row, pos) if (scored and (everywhere or pos >= first)) or pos in trained else None
+        for pos in cells
+    ]
+
+
+def lines_table(
+    context: Context,
+    names: Sequence[str],
+    positions: Sequence[int] | None = None,
+    hot: Callable[[str, int], bool] = lambda name, pos: False,
+    **panel: Any,
+) -> dict[str, Any]:
+    """The selected row's tokens as columns and one line per quantity."""
+    shown_at = window(context, context.trained_positions(context.row) if positions is None else positions)
+    lines = []
+    for name in names:
+        cells = columns(context, context.row, name, shown_at)
+        for pos, cell in zip(shown_at, cells, strict=True):
+            if cell and hot(name, pos):
+                cell["hot"] = True
+        lines.append({"label": quantity_label(context, name), "quantity": name, "cells": cells})
+    tokens = [token(context, context.row, pos) for pos in shown_at]
+    return token_table(row=context.row, tokens=tokens, lines=lines, **panel)
+
+
+def quantity_label(context: Context, name: str) -> str:
+    """The tensor's own name: one name per quantity in code, chart, prose and log."""
+    return name
+
+
+def grid(context: Context, name: str, diverging: bool = True, **panel: Any) -> dict[str, Any]:
+    """A whole [B T] tensor; masked entries are None."""
+    values, mask = tensor_of(context, name), context.trace.batch.loss_mask()
+    first = prompt_width(context) - context.positions[0]  # columns of the prompt hold nothing that is trained
+    numbers, trained = values[:, first:].tolist(), mask[:, first:].tolist()
+    rows = [
+        {
+            "row": row,
+            "label": row_label(context, row),
+            "cells": [shown(v) if m else None for v, m in zip(*line, strict=True)],
+        }
+        for row, line in enumerate(zip(numbers, trained, strict=True))
+    ]
+    return tensor_grid(
+        quantity=name, positions=context.positions[first:], rows=rows, max=largest(values, mask), diverging=diverging, **panel
+    )
+
+
+def largest(values: Tensor, mask: Tensor) -> float:
+    """The magnitude that gets the full colour."""
+    sizes = values.float().abs()[mask]
+    return float(sizes.max()) if len(sizes) else 0.0
+
+
+# ---- Plotly --------------------------------------------------------------------------------------------------------------
+def figure(data: list[dict], x: str, y: str, **layout: Any) -> dict[str, Any]:
+    """A Plotly figure in the app's style: transparent, so that light and dark both show through."""
+    base = {
+        "margin": {"l": 56, "r": 16, "t": 16, "b": 48}, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
+        "xaxis": {"title": {"text": x}, "zeroline": True}, "yaxis": {"title": {"text": y}, "zeroline": True},
+        "legend": {"orientation": "h", "y": 1.12, "x": 0}, "hovermode": "closest",
+    }  # fmt: skip
+    for key, value in layout.items():
+        base[key] = base[key] | value if isinstance(value, dict) and key in base else value
+    return {"data": data, "layout": base}
+
+
+def curve(name: str, x: Tensor, y: Tensor, colour: str, **line: Any) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "lines", "name": name, "x": x.tolist(), "y": y.tolist(),
+        "line": {"color": colour, "width": 2} | line, "hoverinfo": "name+x+y",
+    }  # fmt: skip
+
+
+def token_dots(context: Context, x_name: str, y_name: str, name: str, colour: str, keep: Tensor | None = None, **more):
+    """One dot per trained token, whose click selects it. The selected one is ringed."""
+    mask = context.trace.batch.loss_mask() if keep is None else keep & context.trace.batch.loss_mask()
+    places = mask.nonzero().tolist()[:2000]
+    x, y = tensor_of(context, x_name), tensor_of(context, y_name)
+    where = [[row, context.positions[column]] for row, column in places]
+    here = [context.row, context.pos]
+    ids = context.trace.batch.row_ids()
+    return {
+        "type": "scatter", "mode": "markers", "name": name, "customdata": where,
+        "x": [float(x[row, column]) for row, column in places], "y": [float(y[row, column]) for row, column in places],
+        "text": [plain(piece(context, int(ids[row, pos]))) for row, pos in where],
+        "hovertemplate": "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",
+        "marker": {
+            "color": colour, "size": [14 if place == here else 9 for place in where], "opacity": 0.85,
+            "line": {"width": [3 if place == here else 1 for place in where], "color": "#ffffff"},
+        },
+    } | more  # fmt: skip
+
+
+def plain(text: str) -> str:
+    """Text for Plotly, which reads a few HTML tags in labels: no tag can begin."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")

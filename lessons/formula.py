@@ -1,0 +1,41 @@
+"""Formulas as MathML, twice from one template: with symbols, and with the selected token's numbers in their place.
+
+A template is LaTeX in which `<<name>>` is a slot: a quantity of `quantities.QUANTITIES` (`<<name.2>>`: its element 2).
+latex2mathml makes the MathML; numbers go in behind it, escaped, with the attributes that say which element they are.
+"""
+
+import re
+from collections.abc import Callable
+from html import escape
+
+from latex2mathml.converter import convert
+
+SLOT = re.compile(r"<<([\w.@/-]+)>>")
+FIRST = 7_000_001  # slots are converted as these numerals, which no template contains
+Attributes = dict[str, object]
+
+
+def symbols(template: str, symbol: Callable[[str], str]) -> str:
+    """The formula with each slot's symbol."""
+    return convert(SLOT.sub(lambda match: "{" + symbol(match[1]) + "}", template), display="block")
+
+
+def with_numbers(template: str, number: Callable[[str], tuple[str, Attributes]]) -> str:
+    """The formula with each slot's number; a negative one stands in brackets unless it leads."""
+    names = SLOT.findall(template)
+    numerals = iter(range(FIRST, FIRST + len(names)))
+    mathml = convert(SLOT.sub(lambda _: "{" + str(next(numerals)) + "}", template), display="block")
+    for offset, name in enumerate(names):
+        text, attributes = number(name)
+        marked = " ".join(f'data-{key}="{escape(str(value))}"' for key, value in attributes.items() if value is not None)
+        leaf = f"<mn {marked}>{escape(text)}</mn>"
+        if text.startswith("\u2212"):
+            leaf = f"<mrow><mo>(</mo>{leaf}<mo>)</mo></mrow>"
+        mathml = mathml.replace(f"<mn>{FIRST + offset}</mn>", leaf)
+    return mathml
+
+
+def number_html(text: str, attributes: Attributes) -> str:
+    """A number in running text."""
+    marked = " ".join(f'data-{key}="{escape(str(value))}"' for key, value in attributes.items() if value is not None)
+    return f'<span class="number" {marked}>{escape(text)}</span>'

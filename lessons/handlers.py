@@ -1,0 +1,196 @@
+"""What happens when somebody does something: plain values in, plain values out, no Gradio.
+
+Every handler answers at once. What can be drawn now is drawn: the finished step, or its loss alone where the update
+has yet to run, or the last finished step with a note that the model is running. `finish` then does the slow part and
+`show` draws it, from the state as it is by then: whoever moved on meanwhile is not pulled back, and of several changes
+the last one wins. A handler returns None where nothing changed. Each hands back only the part of the state that it
+owns, so that two at the same time lose nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from urllib.parse import parse_qs
+
+from grpo_core import Recipe
+
+from . import BY_SLUG, link, prose, view
+from .components import Journey, Nav, Picture, Side
+from .knobs import KNOBS, Knob
+from .lesson import Selection
+
+VIEWS = (Nav, Picture, Side, Journey)
+Views = tuple[dict[str, Any], ...]  # the values of VIEWS, in this order
+Answers = dict[str, str]  # lesson -> option; "" asks to be told
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The newest recipe whose step is finished, and the one before it: the two that are compared side by side."""
+
+    recipe: Recipe | None = None
+    before: Recipe | None = None
+
+
+def load(query: str, shown: Shown, answers: Answers, lang: str = prose.DEFAULT):
+    """The state of an address, as somebody opens it or comes back to it; `lang` where it names no language."""
+    recipe, selection, messages = link.parse(query, first_recipe())
+    recipe, refused = view.bench().allowed(recipe)
+    if "lang" not in parse_qs(query.removeprefix("?")):
+        selection = replace(selection, lang=lang)
+    shown, views = draw(recipe, shown, selection, answers, messages + refused)
+    return recipe, shown, selection, *views
+
+
+def go(target: Mapping, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
+    """To another lesson, or to another update of this step."""
+    slug, update = target.get("lesson", selection.lesson), target.get("update", selection.update)
+    if slug not in BY_SLUG or not isinstance(update, int):
+        return None
+    selection = replace(selection, lesson=slug, update=max(0, update))
+    return selection, *draw(recipe, shown, selection, answers)[1]
+
+
+def select(place: Mapping, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
+    """The token that every lesson shows from now on; without a place, the default one."""
+    row, pos = place.get("row", Selection.row), place.get("pos", Selection.pos)
+    if not (isinstance(row, int) and isinstance(pos, int)):
+        return None
+    selection = replace(selection, row=row, pos=pos)
+    return selection, *draw(recipe, shown, selection, answers)[1]
+
+
+def answer(choice: Mapping, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
+    """A prediction; the empty one asks to be told."""
+    option = choice.get("option")
+    if not isinstance(option, str) or len(option) > 100:
+        return None
+    answers = answers | {selection.lesson: option}
+    return answers, *draw(recipe, shown, selection, answers)[1]
+
+
+def edit_reward(edit: Mapping, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
+    """A reward typed over the function's; an empty text gives it back to the function."""
+    row, function, text = edit.get("row"), edit.get("function"), str(edit.get("value", "")).strip()
+    kept = tuple(e for e in recipe.edited_rewards if e[:2] != (row, function))
+    try:
+        edits = kept + (((row, function, _number(text)),) if text else ())
+        changed = replace(recipe, edited_rewards=tuple(sorted(edits, key=lambda e: e[:2])))
+    except (ValueError, TypeError) as error:
+        return recipe, *_flat(draw(recipe, shown, selection, answers, [_plain(error, "reward")]))
+    return changed, *_flat(draw(changed, shown, selection, answers))
+
+
+def change_knobs(form: Mapping, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
+    """The whole form at once, so that a change is never lost to another one made at the same time."""
+    try:
+        changed = replace(recipe, **{k.field: from_knob(k, form[k.field], getattr(recipe, k.field)) for k in KNOBS})
+    except (ValueError, TypeError) as error:
+        return recipe, *_flat(draw(recipe, shown, selection, answers, [_plain(error, "recipe")]))
+    if changed == recipe:
+        return None
+    return changed, *_flat(draw(changed, shown, selection, answers))
+
+
+def finish(recipe: Recipe, shown: Shown) -> str:
+    """The slow part: the model runs, once for everyone who asks for this recipe. Returns what went wrong."""
+    if recipe == shown.recipe:
+        return ""
+    try:
+        view.bench().step(recipe)
+    except ValueError as error:
+        return _plain(error, "recipe")
+    return ""
+
+
+def show(trouble: str, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
+    """What `finish` made; where it failed, the step from before and why."""
+    if recipe == shown.recipe and not trouble:
+        return None
+    if trouble:
+        recipe = shown.recipe or first_recipe()
+    return recipe, *_flat(draw(recipe, shown, selection, answers, [trouble] if trouble else []))
+
+
+# ---- what can be drawn now ------------------------------------------------------------------------------------------
+def draw(
+    recipe: Recipe, shown: Shown, selection: Selection, answers: Answers, notices: Sequence[str] = ()
+) -> tuple[Shown, Views]:
+    """The best picture that needs no model run, and what is finished by now."""
+    if view.can_be_quick(recipe):
+        values = view.view(recipe, selection, answers, notices, "quick", shown.recipe)
+    elif not view.needs_model(recipe):
+        shown = shown if recipe == shown.recipe else Shown(recipe, shown.recipe)
+        return shown, dressed(view.view(recipe, selection, answers, notices, "full", shown.before), recipe, selection)
+    elif shown.recipe is None or view.needs_model(shown.recipe):
+        values = {"nav": {}, "side": {}, "journey": {}, "picture": {"slug": selection.lesson, "panels": []}}
+    else:
+        values = view.view(shown.recipe, selection, answers, notices, "full", shown.before)
+    values["picture"] |= {"running": True, "notice": list(notices), "query": link.query(recipe, selection)}
+    return shown, dressed(values, recipe, selection)
+
+
+def dressed(values: dict[str, dict[str, Any]], recipe: Recipe, selection: Selection) -> Views:
+    """The values with the texts that their components show, the other languages, and what a teacher has hidden."""
+    texts = prose.labels(selection.lang)
+    short = {key: text for key, text in texts.items() if key.startswith("short_")}
+    values["picture"] |= {"hide": list(selection.hide), "lang": selection.lang}
+    values["nav"]["languages"] = [
+        {
+            "title": prose.labels(lang)["language_name"], "lang": lang, "current": lang == selection.lang,
+            "href": link.query(recipe, replace(selection, lang=lang)),
+        }
+        for lang in prose.LANGUAGES if len(prose.LANGUAGES) > 1
+    ]  # fmt: skip
+    for part in VIEWS:
+        kept = {key: texts[key] for key in part.LABELS} | (short if part is Journey else {})
+        values[part.VIEW] = values[part.VIEW] | {"labels": kept}
+    return tuple(values[part.VIEW] for part in VIEWS)
+
+
+def first_recipe() -> Recipe:
+    """What a bare address means here: every default, with the model that this server was started with."""
+    return Recipe(model=view.bench().models[0])
+
+
+def _flat(drawn: tuple[Shown, Views]) -> tuple[Any, ...]:
+    return drawn[0], *drawn[1]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.replace("\u2212", "-").replace(",", "."))
+    except ValueError:
+        raise ValueError(f"reward: found {text[:40]!r}, allowed: a finite number, or nothing") from None
+
+
+def _plain(error: Exception, field: str) -> str:
+    """One line that names the field."""
+    text = " ".join(str(error).split())
+    return text if ":" in text else f"{field}: {text}"
+
+
+# ---- the form -------------------------------------------------------------------------------------------------------
+def knob_values(recipe: Recipe) -> list[Any]:
+    """The recipe as the form shows it."""
+    return [to_knob(knob, getattr(recipe, knob.field)) for knob in KNOBS]
+
+
+def to_knob(knob: Knob, value: Any) -> Any:
+    return "\n".join(map(str, value)) if knob.kind == "lines" else value
+
+
+def from_knob(knob: Knob, value: Any, current: Any) -> Any:
+    """What the form holds, as the recipe wants it. What nobody touched stays: a prompt may hold line breaks itself."""
+    if value == to_knob(knob, current):
+        return current
+    if knob.kind == "lines":
+        return tuple(line for line in str(value or "").split("\n") if line.strip())
+    if value is None:
+        raise ValueError(f"{knob.field}: found nothing, allowed: a value")
+    kind = type(DEFAULTS[knob.field])
+    whole = isinstance(value, float) and value.is_integer()
+    return kind(value) if kind is float or (kind is int and whole) else value
+
+
+DEFAULTS = {field.name: field.default for field in fields(Recipe)}

@@ -1,0 +1,56 @@
+"""Lesson 1: a prompt becomes ids, and prompts of different length are padded on the left. Explains rollout.encode_prompts."""
+
+from grpo_core.logprobs import position_ids
+from grpo_core.rollout import encode_prompts
+
+from .components import exhibit
+from .figures import prompt_width, strip
+from .lesson import Context
+from .source import assignment, whole
+
+slug = "prompt"
+formula = None
+tensors = ("input_ids", "attention_mask", "position_ids")
+checks = ("ids_in_vocab", "double_bos")
+
+
+def first_rows(context: Context) -> list[int]:
+    """One row per prompt; of the selected row's prompt, that row."""
+    groups = context.trace.batch.group_ids.tolist()
+    chosen = {group: groups.index(group) for group in groups} | {groups[context.row]: context.row}
+    return [chosen[group] for group in sorted(chosen)]
+
+
+def build(context: Context) -> list[dict]:
+    width = prompt_width(context)
+    legend = [{"k": k, "label": context.label(f"kind_{k}")} for k in ("prompt", "special", "pad")]
+    pieces = strip(
+        context, first_rows(context), lambda row: list(range(width)), sub="input_ids",
+        title=context.label("prompt_pieces"), caption_html=context.html(context.label("prompt_pieces_caption")),
+        legend=legend, wide=True,
+    )  # fmt: skip
+    positions = strip(
+        context, first_rows(context), lambda row: list(range(width)), sub="position_ids",
+        title=context.label("prompt_positions"), caption_html=context.html(context.label("prompt_positions_caption")),
+        wide=True,
+    )  # fmt: skip
+    return [pieces, positions, joined_ids(context)]
+
+
+def joined_ids(context: Context) -> dict:
+    """The founding document's example: prompt and completion ids are two lists that the model reads as one."""
+    return exhibit(
+        name=context.label("joined_ids"), said="prompt_ids", said_value="101 123 456 789",
+        right="completion_ids", right_value="234 567 890", why_html=context.html(context.label("joined_ids_why")),
+    )  # fmt: skip
+
+
+def source(context: Context) -> list[dict]:
+    return [assignment(encode_prompts, "ids"), assignment(encode_prompts, "mask"), whole(position_ids)]
+
+
+def check(context: Context, answer: str) -> bool:
+    """Where does the padding go? The first column is padding in some row, the last never is."""
+    mask = context.trace.rollout.prompt_mask
+    side = "left" if bool(mask[:, -1].all()) else "right"
+    return answer == side

@@ -1,0 +1,62 @@
+"""Lesson 3: one row per completion, one column per reward function; every cell can be edited. Explains tasks."""
+
+from grpo_core import tasks
+from grpo_core.advantages import group_advantages
+from grpo_core.step import rewards_after_edits
+
+from .components import table
+from .figures import row_label
+from .lesson import Context
+from .numbers import shown
+from .source import assignment, whole
+
+slug = "rewards"
+tensors = ("rewards", "reward_weights", "reward")
+checks = ("reward_finite",)
+journey = ("reward",)
+
+
+def formula(context: Context) -> str:
+    """The weighted sum, written out over the functions that answered."""
+    answered = (~context.trace.advantages.missing[context.row]).nonzero().flatten().tolist()
+    terms = [rf"<<reward_weights.{k}>> \cdot <<rewards.{k}>>" for k in answered]
+    return rf"<<reward>> = {' + '.join(terms)}" if terms else ""
+
+
+def cell(context: Context, row: int, function: int) -> dict:
+    """An input field that holds a reward; empty where the function returned none."""
+    value = rewards_after_edits(context.trace.rollout, context.recipe)[row][function]
+    edited = any((row, function) == edit[:2] for edit in context.recipe.edited_rewards)
+    number = context.number("rewards", row, place=function) if value is not None else {}
+    return number | {
+        "edit": {"row": row, "function": function}, "value": "" if value is None else shown(value),
+        "placeholder": context.label("reward_none"), "edited": edited,
+    }  # fmt: skip
+
+
+def build(context: Context) -> list[dict]:
+    names = context.trace.rollout.reward_names
+    rows = range(len(context.trace.rollout.completions))
+    heads = [f"{name} × {shown(weight)}" for name, weight in zip(names, context.recipe.reward_weights, strict=True)]
+    valid = context.trace.advantages.valid
+    columns = [context.label("column_row"), context.label("column_completion"), *heads, "reward"]
+    lines = [
+        [row_label(context, row), context.trace.rollout.completions[row],
+         *(cell(context, row, function) for function in range(len(names))),
+         context.number("reward", row) if valid[row] else "–"]
+        for row in rows
+    ]  # fmt: skip
+    return [table(
+        columns=columns, rows=lines, row_ids=list(rows), wide=True, title=context.label("reward_table"),
+        caption_html=context.html(context.label("reward_table_caption")),
+    )]  # fmt: skip
+
+
+def source(context: Context) -> list[dict]:
+    functions = [whole(tasks.REWARDS[name]) for name in context.trace.rollout.reward_names]
+    return [*functions, assignment(rewards_after_edits, "rewards[row][function]"), assignment(group_advantages, "reward")]
+
+
+def check(context: Context, answer: str) -> bool:
+    """What does a reward of None do? It is left out, in every mean and spread."""
+    return answer == "left-out"

@@ -1,0 +1,40 @@
+"""Lesson 5: one row, three masks. Explains types.Batch and rollout.generate's bookkeeping."""
+
+from grpo_core.rollout import generate
+from grpo_core.types import Batch
+
+from .figures import all_positions, lines_table, strip
+from .lesson import Context
+from .source import assignment, whole
+
+slug = "masks"
+formula = None
+tensors = ("attention_mask", "completion_mask", "loss_mask")
+checks = ("eos_in_mask", "mask_after_eos")
+journey = ()
+
+
+def build(context: Context) -> list[dict]:
+    legend = [{"k": k, "label": context.label(f"kind_{k}")} for k in ("pad", "special", "prompt", "completion", "eos", "cut")]
+    rows = range(len(context.trace.batch.group_ids))
+    bands = strip(
+        context, rows, all_positions(context), title=context.label("mask_bands"), legend=legend, wide=True,
+        caption_html=context.html(context.label("mask_bands_caption")),
+    )  # fmt: skip
+    masks = lines_table(
+        context, ("input_ids", "attention_mask", "completion_mask", "loss_mask"), all_positions(context)(context.row),
+        title=context.label("mask_lines"), caption_html=context.html(context.label("mask_lines_caption")),
+    )  # fmt: skip
+    return [masks, bands]
+
+
+def source(context: Context) -> list[dict]:
+    return [assignment(generate, "alive"), whole(Batch.row_completion_mask), whole(Batch.loss_mask)]
+
+
+def check(context: Context, answer: str) -> bool:
+    """Is the EOS trained? Where a row has one, its mask says so."""
+    stopped = [row for row, reason in enumerate(context.trace.rollout.finish_reasons) if reason == "stop"]
+    ids, eos = context.trace.batch.row_ids(), context.policy.eos_ids
+    trained = all(int(ids[row, context.trained_positions(row)[-1]]) in eos for row in stopped)
+    return answer == ("yes" if trained else "no")

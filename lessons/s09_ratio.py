@@ -1,0 +1,45 @@
+"""Lesson 9: four policies score the same token; the ratio is exp of a difference. Explains loss.policy_loss, first half."""
+
+from grpo_core import loss as core
+from grpo_core.step import grpo_step
+
+from .figures import grid, lines_table
+from .lesson import Context
+from .source import assignment, whole
+
+slug = "ratio"
+tensors = ("policy_logprobs", "old_logprobs", "ref_logprobs", "sampler_logprobs", "log_ratio", "ratio")
+checks = ("ratio_first_step", "sampler_logprobs_match")
+journey = ("ratio",)
+
+
+def formula(context: Context) -> str:
+    if context.recipe.ratio == "sequence":
+        mean = r"\frac{1}{<<row_tokens>>} \sum_t (\log \pi_\theta - \log \pi_{\mathrm{old}})"
+        return rf"<<ratio>> = \exp(<<log_ratio>>), \quad \log \rho_i = {mean}"
+    return r"<<ratio>> = \exp(<<policy_logprobs>> - <<old_logprobs>>)"
+
+
+def build(context: Context) -> list[dict]:
+    four = ("sampler_logprobs", "old_logprobs", "policy_logprobs", "ref_logprobs", "log_ratio", "ratio")
+    table = lines_table(
+        context, four, title=context.label("ratio_lines"), caption_html=context.html(context.label("ratio_lines_caption")),
+        hot=lambda name, pos: name == "ratio" and pos == context.pos,
+    )  # fmt: skip
+    whole_batch = grid(
+        context, "log_ratio", title=context.label("ratio_grid"), caption_html=context.html(context.label("ratio_grid_caption"))
+    )
+    return [table, whole_batch]
+
+
+def source(context: Context) -> list[dict]:
+    return [
+        assignment(grpo_step, "old"), assignment(core.policy_loss, "log_ratio"), whole(core.RATIO[context.recipe.ratio]),
+        assignment(core.policy_loss, "ratio"),
+    ]  # fmt: skip
+
+
+def check(context: Context, answer: str) -> bool:
+    """What is the ratio on the first update?"""
+    first = context.trace.updates[0].terms.ratio[context.trace.batch.loss_mask()]
+    return answer == ("one" if bool((first == 1).all()) else "other")

@@ -1,0 +1,63 @@
+"""Lesson 13: d loss/d log-prob per token, d loss/d logits of one row, norms per layer. Explains step._update."""
+
+from grpo_core import explain, step
+
+from .components import chart, vocab_bars
+from .figures import BLUE, figure, grid, plain
+from .lesson import Context
+from .s06_logits import entries, top_ids
+from .source import assignment, whole
+
+slug = "backward"
+tensors = ("logprob_grad", "logit_grad", "grad_norm")
+checks = ("logprob_gradient_closed_form", "logit_gradient_closed_form", "backward_finite")
+journey = ("logprob_grad",)
+
+
+def formula(context: Context) -> str:
+    if context.recipe.ratio == "sequence" or context.recipe.kl_estimator != "k3":
+        return r"\frac{\partial L}{\partial z_v} = (1[v = x_t] - p_v)\, \frac{<<logprob_grad>>}{<<temperature>>}"
+    pull = "0" if context.value("is_clipped", context.row, context.pos) else r"<<advantages>> \cdot <<ratio>>"
+    return (
+        rf"<<logprob_grad>> = -<<token_weight>> \cdot {pull} + <<beta>> \cdot <<kl_weight>>"
+        r"\,(1 - e^{<<ref_logprobs>> - <<policy_logprobs>>})"
+    )
+
+
+def build(context: Context) -> list[dict]:
+    tokens = grid(
+        context, "logprob_grad", title=context.label("grad_grid"), caption_html=context.html(context.label("grad_grid_caption"))
+    )
+    ids = top_ids(context)
+    row = vocab_bars(
+        row=context.row, pos=context.pos, from_=context.pos - 1, columns=["probs", "logit_grad"],
+        entries=entries(context, ("probs", "logit_grad"), ids, "logit_grad"), wide=True,
+        rest=context.label("logits_rest", count=context.vocabulary.probs.shape[0] - len(ids)),
+        title=context.label("logit_grad_row"), caption_html=context.html(context.label("logit_grad_caption")),
+    )  # fmt: skip
+    return [tokens, row, *layers(context)]
+
+
+def layers(context: Context) -> list[dict]:
+    """The gradient's norm in each block, once a backward pass has run with this recipe."""
+    norms = context.layer_norms
+    if not norms:
+        return []
+    bars = {"type": "bar", "x": [plain(name) for name in norms], "y": list(norms.values()), "marker": {"color": BLUE},
+            "hoverinfo": "x+y"}  # fmt: skip
+    return [
+        chart(
+            figure=figure([bars], "", "grad_norm"), alt=context.label("layer_chart_alt"), height=300, wide=True,
+            title=context.label("layer_chart"), caption_html=context.html(context.label("layer_chart_caption")),
+        )
+    ]  # fmt: skip
+
+
+def source(context: Context) -> list[dict]:
+    return [assignment(step._update, "logprob_grad"), whole(explain.closed_form_logit_grad), whole(step.grad_norms)]
+
+
+def check(context: Context, answer: str) -> bool:
+    """Which way does the sampled token's logit go? Against its gradient."""
+    grad = context.value("logit_grad", place=context.vocabulary.sampled_id)
+    return answer == ("up" if grad < 0 else "down" if grad > 0 else "still")

@@ -1,0 +1,164 @@
+"""The page: four drawn components, the recipe's form, and which event calls which handler."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from . import handlers, prose
+from .components import Journey, Nav, Picture, Side
+from .knobs import KNOBS, Knob
+from .lesson import Selection
+
+ADDRESS = "() => [location.search]"
+SECTIONS = ("sample", "reward", "loss", "update")
+QUICK = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+
+class Page:
+    """The components of one page, and its state: recipe, what is shown of it, selection, answers."""
+
+    def __init__(self, lang: str):
+        self.lang = lang
+        first = handlers.first_recipe()
+        self.recipe, self.shown = gr.State(first), gr.State(handlers.Shown())
+        self.selection, self.answers = gr.State(Selection(lang=lang)), gr.State({})
+        self.trouble = gr.State("")
+        self.address = gr.Textbox(visible="hidden", elem_id="lessons-address")
+        self.back = gr.Button("back", visible="hidden", elem_id="lessons-back")
+        with gr.Row(elem_id="lessons-page"):
+            with gr.Column(elem_id="lessons-left"):
+                self.nav = Nav()
+                self.knobs = recipe_form(first, lang)
+            with gr.Column(elem_id="lessons-middle"):
+                self.picture = Picture()
+            with gr.Column(elem_id="lessons-right"):
+                self.side = Side()
+        self.journey = Journey()
+        self.views = [self.nav, self.picture, self.side, self.journey]
+        self.state = [self.recipe, self.shown, self.selection, self.answers]
+
+    def wire(self, page: gr.Blocks) -> None:
+        """Events that only look are answered directly; those that change the recipe go on to run the model."""
+        looks = {"inputs": self.state, "outputs": [self.selection, *self.views], "trigger_mode": "multiple", **QUICK}
+        for part in (self.nav, self.journey, self.picture):
+            part.go(event(handlers.go), **looks)
+        for listen in (self.picture.select, self.picture.clear):
+            listen(event(handlers.select), **looks)
+        self.side.answer(event(handlers.answer), **looks | {"outputs": [self.answers, *self.views]})
+        self.wire_changes(page)
+
+    def wire_changes(self, page: gr.Blocks) -> None:
+        """Opening a link, editing a reward and turning a knob."""
+        everything = [self.recipe, self.shown, self.selection, *self.views, *self.knobs]
+        opened = {"inputs": [self.address, self.shown, self.answers], "outputs": everything, "js": ADDRESS, **QUICK}
+        for listen in (page.load, self.back.click):
+            self.then_run(listen(partial(opening, self.lang), **opened))
+        changed = {"outputs": [self.recipe, self.shown, *self.views], **QUICK}
+        edit = event(handlers.edit_reward, outputs=6)
+        self.then_run(self.picture.edit(edit, self.state, trigger_mode="multiple", **changed))
+        self.then_run(
+            gr.on(
+                knob_triggers(self.knobs),
+                form_changed,
+                [*self.state, *self.knobs],
+                trigger_mode="always_last",
+                **changed,
+            )
+        )
+
+    def then_run(self, first: Any) -> None:
+        """The slow part after an answer that may have said "the model is running"."""
+        ran = first.then(
+            handlers.finish, [self.recipe, self.shown], [self.trouble],
+            show_progress="hidden", api_visibility="private", concurrency_limit=4,
+        )  # fmt: skip
+        ran.then(
+            showing, [self.trouble, *self.state], [self.recipe, self.shown, *self.views],
+            trigger_mode="multiple", **QUICK,
+        )  # fmt: skip
+
+
+def recipe_form(recipe: Any, lang: str) -> list[Any]:
+    """One control per knob, grouped by the stage that it belongs to."""
+    made = {}
+    with gr.Accordion(prose.label(lang, "recipe"), open=False, elem_id="lessons-recipe"):
+        for section in SECTIONS:
+            gr.HTML(prose.label(lang, f"section_{section}"), html_template="<h4>{{value}}</h4>", js_on_load=None)
+            of_section = [knob for knob in KNOBS if knob.section == section]
+            for knob in of_section:
+                made[knob.field] = control(knob, handlers.to_knob(knob, getattr(recipe, knob.field)), lang)
+    return [made[knob.field] for knob in KNOBS]
+
+
+def control(knob: Knob, value: Any, lang: str) -> Any:
+    """The Gradio control for a kind of knob."""
+    common = {"value": value, "interactive": True, "elem_id": f"knob-{knob.field}", **knob_texts(knob, lang)}
+    if knob.kind == "slider":
+        return gr.Slider(knob.low, knob.high, step=knob.step, **common)
+    if knob.kind == "number":
+        return gr.Number(step=knob.step or 1e-4, **common)
+    if knob.kind == "choice":
+        return gr.Dropdown(list(knob.choices), **common)
+    return gr.Textbox(lines=2, max_lines=6, **common)
+
+
+def knob_texts(knob: Knob, lang: str) -> dict[str, str]:
+    return {"label": prose.label(lang, knob.label), "info": prose.labels(lang).get(f"{knob.label}_info")}
+
+
+def knob_triggers(controls: Sequence[Any]) -> list[Any]:
+    """Sliders and lists act as they move; what is typed acts when it is finished."""
+    triggers = []
+    for made in controls:
+        typed = isinstance(made, (gr.Number, gr.Textbox))
+        triggers += [made.submit, made.blur] if typed else [made.input]
+    return triggers
+
+
+# ---- from Gradio's calling convention to the handlers' ---------------------------------------------------------------
+def unchanged(result: Any, outputs: int) -> list[Any]:
+    """A handler's None: nothing on the page changes."""
+    return [gr.skip()] * outputs if result is None else list(result)
+
+
+def event(handler: Callable, outputs: int = 5) -> Callable:
+    """A handler that takes what the browser sent with its event."""
+
+    def run(recipe: Any, shown: Any, selection: Any, answers: Any, sent: gr.EventData) -> list[Any]:
+        data = sent._data if isinstance(sent._data, dict) else {}
+        return unchanged(handler(data, recipe, shown, selection, answers), outputs)
+
+    run.__name__ = handler.__name__
+    return run
+
+
+def form_changed(recipe: Any, shown: Any, selection: Any, answers: Any, *values: Any) -> list[Any]:
+    form = {knob.field: value for knob, value in zip(KNOBS, values, strict=True)}
+    return unchanged(handlers.change_knobs(form, recipe, shown, selection, answers), 6)
+
+
+def showing(*state: Any) -> list[Any]:
+    return unchanged(handlers.show(*state), 6)
+
+
+def opening(lang: str, query: str, shown: Any, answers: dict[str, str]) -> list[Any]:
+    """Opening a link also fills the form, in the link's language."""
+    opened = handlers.load(query, shown, answers, lang)
+    recipe, selection = opened[0], opened[2]
+    values = handlers.knob_values(recipe)
+    return [*opened, *(form_update(k, value, selection.lang) for k, value in zip(KNOBS, values, strict=True))]
+
+
+def form_update(knob: Knob, value: Any, lang: str) -> Any:
+    """A link may hold a value beyond the slider's end: the slider grows."""
+    ends = {"minimum": min(knob.low, value), "maximum": max(knob.high, value)} if knob.kind == "slider" else {}
+    return gr.update(value=value, **knob_texts(knob, lang), **ends)
+
+
+def build(lang: str) -> gr.Blocks:
+    """The whole app."""
+    with gr.Blocks(title=prose.label(lang, "brand"), analytics_enabled=False, fill_width=True) as blocks:
+        Page(lang).wire(blocks)
+    return blocks

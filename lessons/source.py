@@ -1,0 +1,54 @@
+"""The lines of `grpo_core` that computed a number, found in the running code: never pasted, never the whole file.
+
+`assignment(function, name)` is the statement in `function` that gives `name` its value; `whole(function)` is a small
+function as it stands, without its docstring.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def _place(function: Callable) -> tuple[str, list[str], int]:
+    lines, first = inspect.getsourcelines(function)
+    path = Path(inspect.getsourcefile(function) or "")
+    name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path(*path.parts[-2:])
+    return name.as_posix(), lines, first
+
+
+@cache
+def assignment(function: Callable, name: str) -> dict:
+    """Where and how `function` assigns `name` (or passes it as that keyword). Raises LookupError where it never does."""
+    file, lines, first = _place(function)
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        names = {leaf.id for target in targets for leaf in ast.walk(target) if isinstance(leaf, ast.Name)}
+        subscripts = {ast.unparse(target) for target in targets}
+        if name in names | subscripts or (isinstance(node, ast.keyword) and node.arg == name):
+            return _excerpt(file, lines, first, node.lineno, node.end_lineno or node.lineno)
+    raise LookupError(f"{function.__name__} never assigns {name}")
+
+
+@cache
+def whole(function: Callable) -> dict:
+    """A small function without its docstring."""
+    file, lines, first = _place(function)
+    body = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    assert isinstance(body, (ast.FunctionDef, ast.ClassDef))
+    doc = body.body[0]
+    skip = set()
+    if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant) and isinstance(doc.value.value, str):
+        skip = set(range(doc.lineno, (doc.end_lineno or doc.lineno) + 1))
+    kept = [line for number, line in enumerate(lines, start=1) if number not in skip]
+    return {"file": file, "line": first, "code": textwrap.dedent("".join(kept)).rstrip()}
+
+
+def _excerpt(file: str, lines: list[str], first: int, start: int, end: int) -> dict:
+    code = textwrap.dedent("".join(lines[start - 1 : end])).rstrip().rstrip(",")
+    return {"file": file, "line": first + start - 1, "code": code}

@@ -1,0 +1,169 @@
+"""Recipe -> finished step, cached: the only bridge from the lessons to `grpo_core`.
+
+A step is computed once, however many people ask for it at the same time; the cache is bounded in bytes and keeps no
+weights but the loaded models' and one replayed copy. Whoever opens the same link shares one entry, nobody's state is kept
+here. The models on offer are fixed at start-up: a link cannot make the server load another.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from grpo_core import Policy, Recipe, Rollout, StepTrace, grpo_step, load_policy, reweigh, sample
+from grpo_core.explain import VocabularyRow, exact_token_kl, logprobs_after, vocabulary_row
+
+CACHE_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A finished step and what was asked of the trained weights before they were dropped."""
+
+    trace: StepTrace
+    after: Tensor | None = None  # [B T] the same tokens under the weights after the last update
+    again: Rollout | None = None  # sampled anew with the same seed from those weights
+
+    @property
+    def is_quick(self) -> bool:
+        """True where only the loss was computed anew: gradients of weights and what follows are out of date."""
+        return self.after is None
+
+
+def size_of(value: Any) -> int:
+    """Bytes of all tensors below a value."""
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    if is_dataclass(value):
+        return sum(size_of(getattr(value, f.name)) for f in fields(value))
+    if isinstance(value, (tuple, list)):
+        return sum(map(size_of, value)) + 64
+    return 64
+
+
+class ByteCache:
+    """Least recently used values up to so many bytes; a value is made once though many ask at the same time."""
+
+    def __init__(self, limit: int):
+        self.limit, self._lock, self._entries = limit, threading.Lock(), OrderedDict[Hashable, Future]()
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            future = self._entries.get(key)
+            mine = future is None
+            if mine:
+                future = self._entries[key] = Future()
+            self._entries.move_to_end(key)
+        if mine:
+            try:
+                future.set_result(make())
+            except BaseException as error:
+                with self._lock:
+                    self._entries.pop(key, None)  # the next one who asks tries again
+                future.set_exception(error)
+            self._trim()
+        return future.result()
+
+    def ready(self, key: Hashable) -> Any | None:
+        """The value if it has been made, without waiting."""
+        with self._lock:
+            future = self._entries.get(key)
+        return future.result() if future and future.done() and not future.exception() else None
+
+    def _trim(self) -> None:
+        with self._lock:
+            done = [(key, f) for key, f in self._entries.items() if f.done() and not f.exception()]
+            sizes = {key: size_of(f.result()) for key, f in done}
+            total = sum(sizes.values())
+            for key, _ in done[:-1]:  # the newest stays, however large
+                if total <= self.limit:
+                    break
+                total -= sizes[key]
+                del self._entries[key]
+
+
+class Workbench:
+    """The loaded models and everything computed with them. One per process."""
+
+    def __init__(self, models: tuple[str, ...] = ("tiny",)):
+        self.models = models
+        self._policies = {name: load_policy(name) for name in models}
+        self._compute = threading.Lock()  # one forward pass at a time: two would only share the same cores
+        self._cache = ByteCache(CACHE_BYTES)
+        self._replayed = ByteCache(0)  # holds the newest copy only
+        self._finished: dict[Recipe, Recipe] = {}  # rollout key -> the newest recipe finished on it
+
+    def policy(self, recipe: Recipe) -> Policy:
+        return self._policies[recipe.model]
+
+    def allowed(self, recipe: Recipe) -> tuple[Recipe, list[str]]:
+        """The recipe, with a model that this server offers."""
+        if recipe.model in self._policies:
+            return recipe, []
+        message = f"model: found {recipe.model!r}, allowed here: {', '.join(self.models)}; {self.models[0]!r} is used"
+        return replace(recipe, model=self.models[0]), [message]
+
+    def rollout(self, recipe: Recipe) -> Rollout:
+        key = recipe.rollout_key()
+        return self._cache.get(("rollout", key), lambda: self._sample(key))
+
+    def _sample(self, key: Recipe) -> Rollout:
+        with self._compute:
+            return sample(self.policy(key), key.prompts, key)
+
+    def step(self, recipe: Recipe) -> Step:
+        rollout = self.rollout(recipe)
+        return self._cache.get(("step", recipe), lambda: self._run(recipe, rollout))
+
+    def _run(self, recipe: Recipe, rollout: Rollout) -> Step:
+        policy = self.policy(recipe)
+        with self._compute:
+            trained = policy.clone()
+            trace = grpo_step(trained, policy, rollout, recipe)
+            after, again = logprobs_after(trained, trace), sample(trained, recipe.prompts, recipe)
+        self._finished[recipe.rollout_key()] = recipe
+        return Step(trace=trace, after=after, again=again)
+
+    def has_step(self, recipe: Recipe) -> bool:
+        return self._cache.ready(("step", recipe)) is not None
+
+    def related_step(self, recipe: Recipe) -> Step | None:
+        """A finished step on the very rollout that this recipe samples."""
+        finished = self._finished.get(recipe.rollout_key())
+        return self._cache.ready(("step", finished)) if finished else None
+
+    def quick_step(self, recipe: Recipe) -> Step | None:
+        """The loss under this recipe from a finished step on its rollout; None where there is none."""
+        related = self.related_step(recipe)
+        return Step(trace=reweigh(related.trace, recipe)) if related else None
+
+    def policy_at(self, recipe: Recipe, update: int) -> Policy:
+        """The weights that scored the tokens of this update."""
+        if update == 0:
+            return self.policy(recipe)
+        rollout = self.rollout(recipe)
+        return self._replayed.get((replace(recipe, updates=8), update), lambda: self._replay(recipe, rollout, update))
+
+    def _replay(self, recipe: Recipe, rollout: Rollout, update: int) -> Policy:
+        with self._compute:
+            trained = self.policy(recipe).clone()
+            grpo_step(trained, self.policy(recipe), rollout, replace(recipe, updates=update))
+            return trained
+
+    def vocabulary_row(self, step: Step, update: int, row: int, column: int) -> VocabularyRow:
+        recipe = step.trace.recipe
+        key = ("row", recipe, step.is_quick, update, row, column)
+        return self._cache.get(
+            key, lambda: vocabulary_row(self.policy_at(recipe, update), step.trace, update, row, column)
+        )
+
+    def exact_kl(self, step: Step, update: int) -> Tensor:
+        recipe = step.trace.recipe
+        make = lambda: exact_token_kl(  # noqa: E731 - one use, and the key stands right beside it
+            self.policy_at(recipe, update), self.policy(recipe), step.trace, update
+        )
+        return self._cache.get(("exact_kl", recipe, update), make)

@@ -1,0 +1,180 @@
+"""One finished step, one lesson, one token -> the values of the page's four components. No Gradio in here."""
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from grpo_core import Recipe
+
+from . import BY_SLUG, LESSONS, link, prose
+from .change import change
+from .formula import symbols, with_numbers
+from .lesson import Context, Lesson, Selection
+from .quantities import QUANTITIES, tensor_of
+from .trace import Workbench
+
+_bench: list[Workbench] = []  # one per process, made by `start`
+
+
+def start(*models: str) -> Workbench:
+    """Load the models on offer; the first is the default. Raises ValueError with one line where one cannot be loaded."""
+    _bench[:] = [Workbench(tuple(dict.fromkeys(models or ("tiny",))))]
+    return _bench[0]
+
+
+def bench() -> Workbench:
+    return _bench[0] if _bench else start()
+
+
+def needs_model(recipe: Recipe) -> bool:
+    """Whether nothing can be shown for this recipe before the model has run."""
+    return not bench().has_step(recipe) and bench().related_step(recipe) is None
+
+
+def can_be_quick(recipe: Recipe) -> bool:
+    """Whether the loss can be shown at once, while the rest of the step has yet to run."""
+    return not bench().has_step(recipe) and bench().related_step(recipe) is not None
+
+
+def context_of(recipe: Recipe, selection: Selection, previous: Recipe | None = None, mode: str = "full") -> Context:
+    """The step to show. Mode "quick" computes the loss only, from a finished step on the same rollout."""
+    step = bench().quick_step(recipe) if mode == "quick" else None
+    before = bench().step(previous) if previous and previous != recipe and bench().has_step(previous) else None
+    return Context(bench(), step or bench().step(recipe), selection, before)
+
+
+def view(
+    recipe: Recipe,
+    selection: Selection,
+    answers: dict[str, str] | None = None,
+    notices: tuple[str, ...] | list[str] = (),
+    mode: str = "full",
+    previous: Recipe | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Values of `nav`, `picture`, `side` and `journey`. `previous`: the recipe to set beside this one."""
+    context = context_of(recipe, selection, previous, mode)
+    lesson = BY_SLUG[selection.lesson]
+    return {
+        "nav": nav(context),
+        "picture": picture(context, lesson, notices),
+        "side": side(context, lesson, (answers or {}).get(lesson.slug)),
+        "journey": journey(context),
+    }
+
+
+def settled(context: Context) -> Selection:
+    """The selection with the token that is really shown."""
+    return replace(context.selection, row=context.row, pos=context.pos, update=context.update_index)
+
+
+def title(context: Context, lesson: Lesson) -> str:
+    return prose.sections(context.selection.lang, lesson.slug)["title"]
+
+
+def nav(context: Context) -> dict[str, Any]:
+    lang = context.selection.lang
+    lessons = [
+        {
+            "slug": lesson.slug, "number": number, "title": prose.sections(lang, lesson.slug)["title"],
+            "href": link.query(context.recipe, replace(settled(context), lesson=lesson.slug)),
+        }
+        for number, lesson in enumerate(LESSONS, start=1)
+    ]  # fmt: skip
+    return {"lessons": lessons, "current": context.selection.lesson}
+
+
+def picture(context: Context, lesson: Lesson, notices) -> dict[str, Any]:
+    text = prose.sections(context.selection.lang, lesson.slug)
+    updates = [
+        {"index": index, "label": context.label("update_number", number=index + 1)}
+        for index in range(len(context.trace.updates))
+    ]
+    return {
+        "slug": lesson.slug, "title": text["title"], "number": LESSONS.index(lesson) + 1,
+        "lead_html": context.html(text["lead"]), "stale": context.step.is_quick, "notice": list(notices),
+        "panels": [*lesson.build(context), *change(context)], "selected": {"row": context.row, "pos": context.pos},
+        "updates": updates, "update": context.update_index, "query": link.query(context.recipe, settled(context)),
+    }  # fmt: skip
+
+
+def side(context: Context, lesson: Lesson, answer: str | None) -> dict[str, Any]:
+    text = prose.sections(context.selection.lang, lesson.slug)
+    return {
+        "question": question(context, lesson, text, answer), "formula": formula(context, lesson, text),
+        "source": lesson.source(context), "tensors": [tensor(context, name) for name in lesson.tensors],
+        "checks": checks(context, lesson), "prose_html": context.html(text["prose"]),
+    }  # fmt: skip
+
+
+def question(context: Context, lesson: Lesson, text: dict[str, str], answer: str | None) -> dict[str, Any]:
+    asked, options = prose.options(text["question"])
+    known = answer is not None
+    right = lesson.check(context, answer) if answer in {option["id"] for option in options} else None
+    return {
+        "text_html": context.html(asked), "options": options, "answer": answer, "right": right,
+        "reveal_html": context.html(text["reveal"]) if known else None,
+    }  # fmt: skip
+
+
+def formula(context: Context, lesson: Lesson, text: dict[str, str]) -> dict[str, Any] | None:
+    template = lesson.formula(context) if lesson.formula else ""
+    if not template:
+        return None
+    return {
+        "mathml": symbols(template, context.symbol), "numbers_mathml": with_numbers(template, context.here),
+        "caption_html": context.html(text["formula"]) if "formula" in text else None,
+    }  # fmt: skip
+
+
+def tensor(context: Context, name: str) -> dict[str, Any]:
+    """A tensor's card: name, axes, shape and dtype, read off the tensor itself."""
+    quantity = QUANTITIES[name]
+    try:
+        value = getattr(context.vocabulary, name) if quantity.axes == "V" else tensor_of(context, name)
+    except AttributeError:  # what follows the update is absent until it has been run
+        value = None
+    shape = list(value.shape) if isinstance(value, Tensor) else []
+    dtype = str(value.dtype).removeprefix("torch.") if isinstance(value, Tensor) else type(value).__name__
+    axes = quantity.axes if quantity.axes not in ("recipe", "layer") else ""
+    symbol = symbols(quantity.symbol, str)
+    return {"name": name, "symbol_mathml": symbol, "axes": " ".join(axes), "shape": shape, "dtype": dtype}
+
+
+def checks(context: Context, lesson: Lesson) -> list[dict[str, Any]]:
+    words = prose.lines(context.selection.lang, "checks")
+    shown = []
+    for outcome in context.outcomes(lesson.checks):
+        needs = context.label("needs", needs=", ".join(outcome.needs)) if outcome.needs else ""
+        shown.append({
+            "name": outcome.check, "status": outcome.status, "label": words[outcome.check],
+            "message": " ".join(f.message for f in outcome.findings) or needs,
+            "fix": " ".join(f.fix for f in outcome.findings),
+        })  # fmt: skip
+    return shown
+
+
+def journey(context: Context) -> dict[str, Any]:
+    """The selected token's number in every lesson that gives it one."""
+    token_id = context.vocabulary.sampled_id
+    steps = []
+    for lesson in LESSONS:
+        for name in lesson.journey:
+            absent = context.effect is None and name.startswith("logprob_change")
+            unjudged = name == "reward" and not context.trace.advantages.valid[context.row]
+            value = None if absent or unjudged else _journey_number(context, name, token_id)
+            steps.append({"lesson": lesson.slug, "label": name, "value": value})
+    text = context.policy.piece(token_id)
+    return {
+        "token": {"text": text, "id": token_id, "row": context.row, "pos": context.pos}, "steps": steps,
+        "current": context.selection.lesson, "loss": context.number("loss"),
+    }  # fmt: skip
+
+
+def _journey_number(context: Context, name: str, token_id: int) -> dict[str, Any]:
+    axes = QUANTITIES[name].axes
+    if axes == "B":
+        return context.number(name, context.row)
+    return context.number(name, context.row, context.pos, place=token_id if axes == "V" else None)
+
+

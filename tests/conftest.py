@@ -1,0 +1,80 @@
+"""Fixtures: a tiny random model in a temporary folder, one rollout of it, one traced step."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("CI", "1")
+
+import pytest
+import torch
+from builders import save_random_model
+
+from grpo_core import Evidence, Recipe, grpo_step, load_policy, sample
+from grpo_core.explain import logprobs_after, update_effect, vocabulary_row
+
+torch.set_num_threads(2)
+
+# Rewards are typed in: a random model is never right. Group 0 has two winners of four, group 1 four different rewards.
+EDITS = ((0, 0, 1.0), (1, 0, 0.0), (2, 0, 0.0), (3, 0, 1.0), (4, 0, 0.5), (5, 0, 0.0), (6, 0, 1.0), (7, 0, 0.25))
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    return save_random_model(tmp_path_factory.mktemp("random-llama"))
+
+
+@pytest.fixture(scope="session")
+def policy(model_folder):
+    """The loaded weights. Steps train a clone of it."""
+    return load_policy(str(model_folder))
+
+
+@pytest.fixture(scope="session")
+def recipe(model_folder):
+    return Recipe(
+        model=str(model_folder), prompts=("What is 4 + 5?", "2 - 1?"), group_size=4, max_completion_length=12,
+        reward_functions=("correct",), reward_weights=(1.0,), edited_rewards=EDITS, seed=1, learning_rate=2e-3,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def rollout(policy, recipe):
+    """Eight rows behind prompts of different lengths; some stopped by themselves, some were cut."""
+    rollout = sample(policy, recipe.prompts, recipe)
+    assert set(rollout.finish_reasons) == {"stop", "length"} and not rollout.prompt_mask.all()
+    return rollout
+
+
+@pytest.fixture(scope="session")
+def trained(policy):
+    """The copy that the traced step trains; after `trace` it holds the weights of after the step."""
+    return policy.clone()
+
+
+@pytest.fixture(scope="session")
+def trace(policy, trained, rollout, recipe):
+    """Two updates with the loaded weights as the reference."""
+    return grpo_step(trained, policy, rollout, recipe)
+
+
+@pytest.fixture(scope="session")
+def token(trace):
+    """[row, column] of a trained token in the middle of a completion, with an advantage."""
+    lengths = trace.batch.loss_mask().sum(1)
+    row = int(torch.where(trace.advantages.advantages != 0, lengths, 0).argmax())
+    return row, int(lengths[row]) // 2
+
+
+@pytest.fixture(scope="session")
+def evidence(policy, trained, trace, token):
+    """All that a check may ask for, about the first update."""
+    after = logprobs_after(trained, trace)
+    return Evidence(
+        trace=trace, policy=policy, token=token, row=vocabulary_row(policy, trace, 0, *token),
+        effect=update_effect(trace, 0, after),
+    )  # fmt: skip
