@@ -28,11 +28,11 @@ class Recipe:
     model: str = "tiny"  # "tiny" (built in), a folder, or a hub id
     prompts: tuple[str, ...] = ("What is 4 + 5?", "Compute 17 - 9 for me.")  # each gets `group_size` completions
     group_size: int = 4  # G
-    max_completion_length: int = 16
+    max_completion_length: int = 12
     temperature: float = 1.0  # sampling and scoring alike
     top_p: float = 1.0  # 1 = off
     top_k: int = 0  # 0 = off
-    seed: int = 0
+    seed: int = 12
 
     # ---- what it is worth -----------------------------------------------------------------------------------------
     reward_functions: tuple[str, ...] = ("correct", "format")
@@ -55,7 +55,7 @@ class Recipe:
 
     # ---- the update -----------------------------------------------------------------------------------------------
     updates: int = 2  # optimizer steps on this rollout
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-4
     optimizer: str = "adamw"
     max_grad_norm: float = 1.0  # 0 = no gradient clipping
     layout: str = "prompt_completion"  # TRL's; "sequence" is ROLL's and verl's

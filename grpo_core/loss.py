@@ -135,7 +135,6 @@ def policy_loss(
     policy_logprobs, old_logprobs, ref_logprobs, advantages, entropy = (
         torch.where(mask, tensor, 0.0) for tensor in (policy_logprobs, old_logprobs, ref_logprobs, advantages, entropy)
     )
-
     log_ratio = RATIO[config.ratio](policy_logprobs - old_logprobs, mask)
     ratio = torch.where(mask, log_ratio.exp(), 0.0)
     clipped_ratio = torch.where(mask, ratio.clamp(1 - config.clip_low, 1 + config.clip_high), 0.0)

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import torch
 from jaxtyping import Bool, Float, Int
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -134,9 +135,13 @@ def load_policy(name: str = "tiny") -> Policy:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"model: found {name!r}, no tokenizer could be read ({_first_line(error)})") from error
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        loaded = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        model, info = loaded  # pyright: ignore[reportGeneralTypeIssues]  # its annotation knows the model alone
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"model: found {name!r}, no weights of a causal LM could be read ({_first_line(error)})") from error
+    if info["missing_keys"]:  # transformers would train on with random numbers in their place
+        absent = sorted(info["missing_keys"])
+        raise ValueError(f"model: found {name!r} without {len(absent)} of its weights ({absent[0]}); was it saved completely?")
     policy = Policy(model, tokenizer, name)
     _prove_projection(policy)
     return policy

@@ -16,7 +16,7 @@ from .quantities import QUANTITIES, tensor_of
 WINDOW = 40
 CHIPS = 480
 VISIBLE = str.maketrans({" ": "·", "\n": "↵", "\t": "→"})
-BLUE, ORANGE, GREY, GREEN = "#3b82c4", "#d9822b", "#8a8f98", "#2e9e6b"  # read on light and on dark
+BLUE, ORANGE, GREY, GREEN = "var(--pos)", "var(--neg)", "#8a8f98", "#2e9e6b"  # the theme's, or read on both
 
 
 def piece(context: Context, token_id: int) -> str:
@@ -192,7 +192,7 @@ def token_dots(context: Context, x_name: str, y_name: str, name: str, colour: st
         "hovertemplate": "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",
         "marker": {
             "color": colour, "size": [14 if place == here else 9 for place in where], "opacity": 0.85,
-            "line": {"width": [3 if place == here else 1 for place in where], "color": "#ffffff"},
+            "line": {"width": [3 if place == here else 1 for place in where], "color": "var(--card)"},
         },
     } | more  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Formulas as MathML, twice from one template: with symbols, and with the selected token's numbers in their place.
 
-A template is LaTeX in which `<<name>>` is a slot: a quantity of `quantities.QUANTITIES` (`<<name.2>>`: its element 2).
+A template is LaTeX, one formula per line, in which `<<name>>` is a slot: a quantity of `quantities.QUANTITIES` (`<<name.2>>`: its element 2).
 latex2mathml makes the MathML; numbers go in behind it, escaped, with the attributes that say which element they are.
 """
 
@@ -17,11 +17,18 @@ Attributes = dict[str, object]
 
 def symbols(template: str, symbol: Callable[[str], str]) -> str:
     """The formula with each slot's symbol."""
-    return convert(SLOT.sub(lambda match: "{" + symbol(match[1]) + "}", template), display="block")
+    return "".join(
+        convert(SLOT.sub(lambda match: "{" + symbol(match[1]) + "}", line), display="block")
+        for line in template.splitlines()
+    )
 
 
 def with_numbers(template: str, number: Callable[[str], tuple[str, Attributes]]) -> str:
     """The formula with each slot's number; a negative one stands in brackets unless it leads."""
+    return "".join(_line_with_numbers(line, number) for line in template.splitlines())
+
+
+def _line_with_numbers(template: str, number: Callable[[str], tuple[str, Attributes]]) -> str:
     names = SLOT.findall(template)
     numerals = iter(range(FIRST, FIRST + len(names)))
     mathml = convert(SLOT.sub(lambda _: "{" + str(next(numerals)) + "}", template), display="block")
@@ -29,7 +36,8 @@ def with_numbers(template: str, number: Callable[[str], tuple[str, Attributes]])
         text, attributes = number(name)
         marked = " ".join(f'data-{key}="{escape(str(value))}"' for key, value in attributes.items() if value is not None)
         leaf = f"<mn {marked}>{escape(text)}</mn>"
-        if text.startswith("\u2212"):
+        leads = offset == 0 and template.startswith("<<")
+        if text.startswith("\u2212") and not leads:
             leaf = f"<mrow><mo>(</mo>{leaf}<mo>)</mo></mrow>"
         mathml = mathml.replace(f"<mn>{FIRST + offset}</mn>", leaf)
     return mathml

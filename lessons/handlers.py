@@ -7,6 +7,7 @@ the last one wins. A handler returns None where nothing changed. Each hands back
 owns, so that two at the same time lose nothing.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -38,8 +39,9 @@ def load(query: str, shown: Shown, answers: Answers, lang: str = prose.DEFAULT):
     recipe, refused = view.bench().allowed(recipe)
     if "lang" not in parse_qs(query.removeprefix("?")):
         selection = replace(selection, lang=lang)
-    shown, views = draw(recipe, shown, selection, answers, messages + refused)
-    return recipe, shown, selection, *views
+    notices = messages + refused
+    shown, views = draw(recipe, shown, selection, answers, notices)
+    return recipe, shown, notices, selection, *views
 
 
 def go(target: Mapping, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
@@ -70,15 +72,15 @@ def answer(choice: Mapping, recipe: Recipe, shown: Shown, selection: Selection, 
 
 
 def edit_reward(edit: Mapping, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
-    """A reward typed over the function's; an empty text gives it back to the function."""
+    """A reward typed over the function's: a number, or nothing for "no reward"; `reset` asks the function again."""
     row, function, text = edit.get("row"), edit.get("function"), str(edit.get("value", "")).strip()
     kept = tuple(e for e in recipe.edited_rewards if e[:2] != (row, function))
     try:
-        edits = kept + (((row, function, _number(text)),) if text else ())
+        edits = kept if edit.get("reset") else (*kept, (row, function, _number(text) if text else None))
         changed = replace(recipe, edited_rewards=tuple(sorted(edits, key=lambda e: e[:2])))
     except (ValueError, TypeError) as error:
-        return recipe, *_flat(draw(recipe, shown, selection, answers, [_plain(error, "reward")]))
-    return changed, *_flat(draw(changed, shown, selection, answers))
+        return _drawn(recipe, shown, selection, answers, [_plain(error, "reward")])
+    return _drawn(changed, shown, selection, answers, [])
 
 
 def change_knobs(form: Mapping, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
@@ -86,10 +88,8 @@ def change_knobs(form: Mapping, recipe: Recipe, shown: Shown, selection: Selecti
     try:
         changed = replace(recipe, **{k.field: from_knob(k, form[k.field], getattr(recipe, k.field)) for k in KNOBS})
     except (ValueError, TypeError) as error:
-        return recipe, *_flat(draw(recipe, shown, selection, answers, [_plain(error, "recipe")]))
-    if changed == recipe:
-        return None
-    return changed, *_flat(draw(changed, shown, selection, answers))
+        return _drawn(recipe, shown, selection, answers, [_plain(error, "recipe")])
+    return None if changed == recipe else _drawn(changed, shown, selection, answers, [])
 
 
 def finish(recipe: Recipe, shown: Shown) -> str:
@@ -99,17 +99,16 @@ def finish(recipe: Recipe, shown: Shown) -> str:
     try:
         view.bench().step(recipe)
     except ValueError as error:
+        view.bench().step(shown.recipe or first_recipe())  # what is shown instead
         return _plain(error, "recipe")
     return ""
 
 
-def show(trouble: str, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
-    """What `finish` made; where it failed, the step from before and why."""
-    if recipe == shown.recipe and not trouble:
-        return None
+def show(trouble: str, notices: Sequence[str], recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
+    """What `finish` made, under the notices that wait to be read; where it failed, the step from before and why."""
     if trouble:
-        recipe = shown.recipe or first_recipe()
-    return recipe, *_flat(draw(recipe, shown, selection, answers, [trouble] if trouble else []))
+        return _drawn(shown.recipe or first_recipe(), shown, selection, answers, [*notices, trouble])
+    return None if recipe == shown.recipe else _drawn(recipe, shown, selection, answers, notices)
 
 
 # ---- what can be drawn now ------------------------------------------------------------------------------------------
@@ -126,15 +125,20 @@ def draw(
         values = {"nav": {}, "side": {}, "journey": {}, "picture": {"slug": selection.lesson, "panels": []}}
     else:
         values = view.view(shown.recipe, selection, answers, notices, "full", shown.before)
-    values["picture"] |= {"running": True, "notice": list(notices), "query": link.query(recipe, selection)}
+    if not values["picture"].get("stale"):  # the picture is another recipe's; the address is already this one's
+        values["picture"] |= {"notice": list(notices), "query": link.query(recipe, selection)}
+    values["picture"]["running"] = True
     return shown, dressed(values, recipe, selection)
 
 
 def dressed(values: dict[str, dict[str, Any]], recipe: Recipe, selection: Selection) -> Views:
-    """The values with the texts that their components show, the other languages, and what a teacher has hidden."""
+    """The values with the texts that their components show, the other languages, and what a teacher has hidden.
+
+    `turn` makes every picture a new one: the browser waits for it before it sends the next event.
+    """
     texts = prose.labels(selection.lang)
     short = {key: text for key, text in texts.items() if key.startswith("short_")}
-    values["picture"] |= {"hide": list(selection.hide), "lang": selection.lang}
+    values["picture"] |= {"hide": list(selection.hide), "lang": selection.lang, "turn": time.monotonic_ns()}
     values["nav"]["languages"] = [
         {
             "title": prose.labels(lang)["language_name"], "lang": lang, "current": lang == selection.lang,
@@ -153,8 +157,10 @@ def first_recipe() -> Recipe:
     return Recipe(model=view.bench().models[0])
 
 
-def _flat(drawn: tuple[Shown, Views]) -> tuple[Any, ...]:
-    return drawn[0], *drawn[1]
+def _drawn(recipe: Recipe, shown: Shown, selection: Selection, answers: Answers, notices: Sequence[str]):
+    """What a handler that changes the recipe hands back."""
+    shown, views = draw(recipe, shown, selection, answers, notices)
+    return recipe, shown, list(notices), *views
 
 
 def _number(text: str) -> float:

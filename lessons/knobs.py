@@ -34,8 +34,8 @@ class Knob:
 KNOBS = (
     Knob("prompts", "lines", "sample"),
     Knob("group_size", "slider", "sample", 1, 16, 1),
-    Knob("temperature", "slider", "sample", 0.1, 3, 0.05),
-    Knob("top_p", "slider", "sample", 0.05, 1, 0.05),
+    Knob("temperature", "slider", "sample", 0, 3, 0.05),
+    Knob("top_p", "slider", "sample", 0, 1, 0.05),
     Knob("top_k", "number", "sample", 0, None, 1),
     Knob("max_completion_length", "slider", "sample", 1, 128, 1),
     Knob("seed", "number", "sample", 0, None, 1),

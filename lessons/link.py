@@ -21,7 +21,7 @@ def query(recipe: Recipe, selection: Selection, defaults: Recipe = DEFAULT_RECIP
     """`?lesson=…` with all that differs from `defaults`."""
     pairs = [("lesson", selection.lesson), ("row", selection.row), ("pos", selection.pos)]
     pairs += [("update", selection.update)] if selection.update else []
-    pairs += [("lang", selection.lang)] if selection.lang != DEFAULT_SELECTION.lang else []
+    pairs += [("lang", selection.lang)]  # always: a link looks the same on a server with another default
     pairs += [("hide", ",".join(selection.hide))] if selection.hide else []
     for field in fields(Recipe):
         value = getattr(recipe, field.name)
@@ -70,8 +70,8 @@ def _selection(given: dict[str, list[str]], messages: list[str]) -> Selection:
             continue
         if name in allowed and text in allowed[name]:
             chosen[name] = text
-        elif name not in allowed and text.removeprefix("-").isdecimal() and len(text) < 8:
-            chosen[name] = max(int(text), -1 if name == "pos" else 0)
+        elif name not in allowed and (text.isdecimal() and len(text) < 8 or (name, text) == ("pos", "-1")):
+            chosen[name] = int(text)
         else:
             messages.append(f"{name}: found {text[:40]!r}, allowed: {', '.join(allowed.get(name, ('a whole number',)))}")
     hide = tuple(part for text in given.pop("hide", []) for part in text.split(",") if part)

@@ -17,7 +17,8 @@ SHOWN = 16
 
 
 def formula(context: Context) -> str:
-    return r"<<probs>> = \frac{\exp(<<logits>> / <<temperature>>)}{\sum_u \exp(z_u / <<temperature>>)} = \exp(<<logprobs>>)"
+    softmax = r"<<probs>> = \frac{\exp(<<logits>> / <<temperature>>)}{\sum_u \exp(z_u / <<temperature>>)}"
+    return softmax + "\n" + r"<<logprobs>> = \log <<probs>>"
 
 
 def entries(context: Context, names: tuple[str, ...], ids: list[int], bar: str) -> list[dict]:

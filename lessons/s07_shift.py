@@ -1,7 +1,6 @@
 """Lesson 7: the logits at position t score the token at t+1, and the mask follows the target. Explains logprobs.select."""
 
 from grpo_core import logprobs as core
-from grpo_core.doctor.scores import shift_probe
 from grpo_core.types import Batch
 
 from .components import shift
@@ -36,7 +35,7 @@ def build(context: Context) -> list[dict]:
 
 
 def source(context: Context) -> list[dict]:
-    return [whole(core.select), whole(Batch.token_positions), whole(shift_probe)]
+    return [whole(core.select), whole(Batch.token_positions)]
 
 
 def check(context: Context, answer: str) -> bool:

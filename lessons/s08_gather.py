@@ -19,7 +19,7 @@ def formula(context: Context) -> str:
 
 
 def build(context: Context) -> list[dict]:
-    places = window(context, context.trained_positions(context.row), 12)
+    places = window(context, context.trained_positions(context.row), 8)
     rows = [context.vocabulary_at(context.row, pos) for pos in places]
     ids = list(dict.fromkeys(row.sampled_id for row in rows))
     cells = [

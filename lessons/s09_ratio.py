@@ -16,7 +16,7 @@ journey = ("ratio",)
 def formula(context: Context) -> str:
     if context.recipe.ratio == "sequence":
         mean = r"\frac{1}{<<row_tokens>>} \sum_t (\log \pi_\theta - \log \pi_{\mathrm{old}})"
-        return rf"<<ratio>> = \exp(<<log_ratio>>), \quad \log \rho_i = {mean}"
+        return rf"<<log_ratio>> = {mean}" + "\n" + r"<<ratio>> = \exp(<<log_ratio>>)"
     return r"<<ratio>> = \exp(<<policy_logprobs>> - <<old_logprobs>>)"
 
 

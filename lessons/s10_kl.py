@@ -18,7 +18,7 @@ journey = ("kl",)
 FORMULAS = {
     "k1": r"<<kl>> = <<policy_logprobs>> - <<ref_logprobs>>",
     "k2": r"<<kl>> = \tfrac{1}{2} (<<policy_logprobs>> - <<ref_logprobs>>)^2",
-    "k3": r"<<kl>> = e^{<<ref_logprobs>> - <<policy_logprobs>>} - (<<ref_logprobs>> - <<policy_logprobs>>) - 1",
+    "k3": "d = <<ref_logprobs>> - <<policy_logprobs>>\n" r"<<kl>> = e^{d} - d - 1",
     "abs": r"<<kl>> = |<<policy_logprobs>> - <<ref_logprobs>>|",
 }
 

@@ -19,12 +19,12 @@ WEIGHTS = {
     "seq-mean-token-sum": r"<<token_weight>> = \frac{1}{<<num_rows>>}",
     "token-sum": r"<<token_weight>> = 1",
 }
-LOSS = r"\quad <<loss>> = <<policy_loss>> + <<beta>> \cdot <<kl_loss>>"
+LOSS = r"<<loss>> = <<policy_loss>> + <<beta>> \cdot <<kl_loss>>"
 
 
 def formula(context: Context) -> str:
     bonus = r" - <<entropy_coef>> \cdot <<entropy_loss>>" if context.recipe.entropy_coef else ""
-    return WEIGHTS[context.recipe.aggregation] + r",\;" + LOSS + bonus
+    return WEIGHTS[context.recipe.aggregation] + "\n" + LOSS + bonus
 
 
 def build(context: Context) -> list[dict]:

@@ -15,12 +15,15 @@ journey = ("logprob_grad",)
 
 
 def formula(context: Context) -> str:
+    logits = (
+        "\n" r"<<logit_grad>> = (1 - <<probs>>) \cdot \frac{<<logprob_grad>>}{<<temperature>>}"
+    )
     if context.recipe.ratio == "sequence" or context.recipe.kl_estimator != "k3":
-        return r"\frac{\partial L}{\partial z_v} = (1[v = x_t] - p_v)\, \frac{<<logprob_grad>>}{<<temperature>>}"
+        return logits.strip()
     pull = "0" if context.value("is_clipped", context.row, context.pos) else r"<<advantages>> \cdot <<ratio>>"
     return (
-        rf"<<logprob_grad>> = -<<token_weight>> \cdot {pull} + <<beta>> \cdot <<kl_weight>>"
-        r"\,(1 - e^{<<ref_logprobs>> - <<policy_logprobs>>})"
+        rf"<<logprob_grad>> = <<token_weight>> \cdot (-{pull} + <<beta>> \cdot s)" + "\n"
+        r"s = 1 - e^{<<ref_logprobs>> - <<policy_logprobs>>}" + logits
     )
 
 

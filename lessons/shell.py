@@ -24,7 +24,7 @@ class Page:
         first = handlers.first_recipe()
         self.recipe, self.shown = gr.State(first), gr.State(handlers.Shown())
         self.selection, self.answers = gr.State(Selection(lang=lang)), gr.State({})
-        self.trouble = gr.State("")
+        self.trouble, self.notices = gr.State(""), gr.State([])
         self.address = gr.Textbox(visible="hidden", elem_id="lessons-address")
         self.back = gr.Button("back", visible="hidden", elem_id="lessons-back")
         with gr.Row(elem_id="lessons-page"):
@@ -51,12 +51,12 @@ class Page:
 
     def wire_changes(self, page: gr.Blocks) -> None:
         """Opening a link, editing a reward and turning a knob."""
-        everything = [self.recipe, self.shown, self.selection, *self.views, *self.knobs]
+        everything = [self.recipe, self.shown, self.notices, self.selection, *self.views, *self.knobs]
         opened = {"inputs": [self.address, self.shown, self.answers], "outputs": everything, "js": ADDRESS, **QUICK}
         for listen in (page.load, self.back.click):
             self.then_run(listen(partial(opening, self.lang), **opened))
-        changed = {"outputs": [self.recipe, self.shown, *self.views], **QUICK}
-        edit = event(handlers.edit_reward, outputs=6)
+        changed = {"outputs": [self.recipe, self.shown, self.notices, *self.views], **QUICK}
+        edit = event(handlers.edit_reward, outputs=7)
         self.then_run(self.picture.edit(edit, self.state, trigger_mode="multiple", **changed))
         self.then_run(
             gr.on(
@@ -69,15 +69,29 @@ class Page:
         )
 
     def then_run(self, first: Any) -> None:
-        """The slow part after an answer that may have said "the model is running"."""
+        """The slow part after an answer that may have said "the model is running".
+
+        One at a time: the next in line reads the recipe when its turn comes, so what was changed since is not computed.
+        """
         ran = first.then(
             handlers.finish, [self.recipe, self.shown], [self.trouble],
-            show_progress="hidden", api_visibility="private", concurrency_limit=4,
+            show_progress="hidden", api_visibility="private", concurrency_limit=1, concurrency_id="model",
+            trigger_mode="multiple",  # by default one that comes while another runs is dropped: the last change
         )  # fmt: skip
         ran.then(
-            showing, [self.trouble, *self.state], [self.recipe, self.shown, *self.views],
-            trigger_mode="multiple", **QUICK,
+            showing, [self.trouble, self.notices, *self.state],
+            [self.recipe, self.shown, self.notices, *self.views, *self.knobs], trigger_mode="multiple", **QUICK,
         )  # fmt: skip
+
+
+class FreeSlider(gr.Slider):
+    """A slider into whose box anything may be typed: the recipe says what is allowed, and why, naming the field."""
+
+    def preprocess(self, payload: float) -> float:
+        return payload
+
+    def get_block_name(self) -> str:
+        return "slider"
 
 
 def recipe_form(recipe: Any, lang: str) -> list[Any]:
@@ -96,7 +110,7 @@ def control(knob: Knob, value: Any, lang: str) -> Any:
     """The Gradio control for a kind of knob."""
     common = {"value": value, "interactive": True, "elem_id": f"knob-{knob.field}", **knob_texts(knob, lang)}
     if knob.kind == "slider":
-        return gr.Slider(knob.low, knob.high, step=knob.step, **common)
+        return FreeSlider(knob.low, knob.high, step=knob.step, buttons=[], **common)
     if knob.kind == "number":
         return gr.Number(step=knob.step or 1e-4, **common)
     if knob.kind == "choice":
@@ -112,8 +126,10 @@ def knob_triggers(controls: Sequence[Any]) -> list[Any]:
     """Sliders and lists act as they move; what is typed acts when it is finished."""
     triggers = []
     for made in controls:
-        typed = isinstance(made, (gr.Number, gr.Textbox))
-        triggers += [made.submit, made.blur] if typed else [made.input]
+        if isinstance(made, gr.Slider):
+            triggers += [made.input, made.release]  # release: also when a typed value is moved into the slider's range
+        else:
+            triggers += [made.submit, made.blur] if isinstance(made, (gr.Number, gr.Textbox)) else [made.input]
     return triggers
 
 
@@ -136,19 +152,25 @@ def event(handler: Callable, outputs: int = 5) -> Callable:
 
 def form_changed(recipe: Any, shown: Any, selection: Any, answers: Any, *values: Any) -> list[Any]:
     form = {knob.field: value for knob, value in zip(KNOBS, values, strict=True)}
-    return unchanged(handlers.change_knobs(form, recipe, shown, selection, answers), 6)
+    return unchanged(handlers.change_knobs(form, recipe, shown, selection, answers), 7)
 
 
-def showing(*state: Any) -> list[Any]:
-    return unchanged(handlers.show(*state), 6)
+def showing(trouble: str, notices: Any, recipe: Any, shown: Any, selection: Any, answers: Any) -> list[Any]:
+    """Where the model could not run the recipe, the form goes back to the one that is shown."""
+    result = handlers.show(trouble, notices, recipe, shown, selection, answers)
+    form = form_updates(result[0], selection.lang) if trouble else [gr.skip()] * len(KNOBS)
+    return [*unchanged(result, 7), *form]
 
 
 def opening(lang: str, query: str, shown: Any, answers: dict[str, str]) -> list[Any]:
     """Opening a link also fills the form, in the link's language."""
     opened = handlers.load(query, shown, answers, lang)
-    recipe, selection = opened[0], opened[2]
-    values = handlers.knob_values(recipe)
-    return [*opened, *(form_update(k, value, selection.lang) for k, value in zip(KNOBS, values, strict=True))]
+    recipe, selection = opened[0], opened[3]
+    return [*opened, *form_updates(recipe, selection.lang)]
+
+
+def form_updates(recipe: Any, lang: str) -> list[Any]:
+    return [form_update(k, value, lang) for k, value in zip(KNOBS, handlers.knob_values(recipe), strict=True)]
 
 
 def form_update(knob: Knob, value: Any, lang: str) -> Any:

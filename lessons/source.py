@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def _place(function: Callable) -> tuple[str, list[str], int]:
+    function = inspect.unwrap(function)
     lines, first = inspect.getsourcelines(function)
     path = Path(inspect.getsourcefile(function) or "")
     name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path(*path.parts[-2:])
@@ -26,13 +27,20 @@ def assignment(function: Callable, name: str) -> dict:
     """Where and how `function` assigns `name` (or passes it as that keyword). Raises LookupError where it never does."""
     file, lines, first = _place(function)
     tree = ast.parse(textwrap.dedent("".join(lines)))
-    for node in ast.walk(tree):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        names = {leaf.id for target in targets for leaf in ast.walk(target) if isinstance(leaf, ast.Name)}
-        subscripts = {ast.unparse(target) for target in targets}
-        if name in names | subscripts or (isinstance(node, ast.keyword) and node.arg == name):
-            return _excerpt(file, lines, first, node.lineno, node.end_lineno or node.lineno)
+    found = [node for node in ast.walk(tree) if _gives(node, name)]
+    if found:  # of several, the last: the first ones only prepare
+        node = max(found, key=lambda node: (isinstance(node, ast.Assign), node.lineno))
+        return _excerpt(file, lines, first, node.lineno, node.end_lineno or node.lineno)
     raise LookupError(f"{function.__name__} never assigns {name}")
+
+
+def _gives(node: ast.AST, name: str) -> bool:
+    """Whether a node assigns `name` (a variable, or a target spelt like it), or passes it as that keyword."""
+    if isinstance(node, ast.keyword):
+        return node.arg == name
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    variables = {leaf.id for target in targets for leaf in ast.walk(target) if isinstance(leaf, ast.Name)}
+    return name in variables | {ast.unparse(target) for target in targets}
 
 
 @cache

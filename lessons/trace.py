@@ -12,12 +12,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from grpo_core import Policy, Recipe, Rollout, StepTrace, grpo_step, load_policy, reweigh, sample
 from grpo_core.explain import VocabularyRow, exact_token_kl, logprobs_after, vocabulary_row
 
 CACHE_BYTES = 512 * 2**20
+SMALL = 5_000_000  # parameters; below, handing work to a second core costs more than the work (8 x on a busy machine)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,9 @@ class Workbench:
     def __init__(self, models: tuple[str, ...] = ("tiny",)):
         self.models = models
         self._policies = {name: load_policy(name) for name in models}
+        parameters = sum(p.numel() for policy in self._policies.values() for p in policy.model.parameters())
+        if parameters < SMALL:
+            torch.set_num_threads(1)
         self._compute = threading.Lock()  # one forward pass at a time: two would only share the same cores
         self._cache = ByteCache(CACHE_BYTES)
         self._replayed = ByteCache(0)  # holds the newest copy only

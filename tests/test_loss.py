@@ -3,6 +3,7 @@
 import pytest
 import torch
 from builders import BASE_ADVANTAGES, BASE_MASK, loss_of, one_token
+from jaxtyping import TypeCheckError
 
 from grpo_core import LossTerms, Totals, summarize
 from grpo_core.explain import surrogate_curve
@@ -29,6 +30,12 @@ def base(**settings) -> LossTerms:
 def test_one_batch_under_every_aggregation(aggregation, value):
     assert set(LOSSES) == set(AGGREGATION)
     assert float(base(aggregation=aggregation).loss.detach()) == pytest.approx(value, abs=1e-6)
+
+
+def test_the_constant_length_is_what_was_allowed_and_not_what_was_sampled():
+    # 1.73175 / (4 rows · 8 allowed), though the longest row has 4 tokens
+    terms = base(aggregation="dr_grpo", max_completion_length=8)
+    assert float(terms.loss.detach()) == pytest.approx(0.054117, abs=1e-6)
 
 
 def test_a_loss_of_0_has_a_gradient_of_0_3124():
@@ -186,3 +193,9 @@ def test_the_clip_diagram_is_drawn_by_the_loss_itself():
     curve = surrogate_curve(LossConfig(surrogate="dual-clip", dual_clip=1.4), -1.0, 0.5, 3.0, points=6)
     single = [one_token(float(r), -1.0, surrogate="dual-clip", dual_clip=1.4).token_loss for r in curve["ratio"]]
     torch.testing.assert_close(curve["objective"], -torch.cat(single).flatten().float())
+
+
+def test_this_session_checks_shapes():
+    # pyproject.toml switches it on; without it the annotations would be comments
+    with pytest.raises(TypeCheckError):
+        loss_of(torch.zeros(4, 4), BASE_ADVANTAGES[:3], BASE_MASK)

@@ -113,9 +113,7 @@ def bare_trace(terms, grad, advantages, mask, ref, config) -> StepTrace:
         advantages=advantages,
         **dict.fromkeys(("reward", "baseline", "scale", "group_mean", "group_std"), torch.zeros(rows)),
     )  # fmt: skip
-    update = Update(
-        terms=terms, logprob_grad=grad, hidden=torch.zeros(0, 1), grad_norms={}, grad_norm=0.0, applied=False
-    )
+    update = Update(terms=terms, logprob_grad=grad, hidden=torch.zeros(0, 1), grad_norms={}, grad_norm=0.0, applied=False)
     fields = ("ratio", "surrogate", "clip_low", "clip_high", "dual_clip", "kl_estimator", "beta", "aggregation",
               "entropy_coef", "max_completion_length")  # fmt: skip
     return StepTrace(

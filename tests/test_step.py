@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders import same_weights, weights_of
+from builders import require_peer, same_weights, weights_of
 
 from grpo_core import AdaptersOff, Policy, Totals, grpo_step, policy_loss, replay, reweigh, sample, score_tokens, to_batch
 from grpo_core.explain import closed_form_logprob_grad
@@ -53,9 +53,7 @@ def test_the_traced_step_is_a_plain_training_loop(policy, rollout, recipe, optim
         old = score_tokens(copy, batch, recipe.temperature).logprobs
     for update in trace.updates:
         scored = score_tokens(copy, batch, recipe.temperature, entropy_grad=True)
-        loss = policy_loss(
-            scored.logprobs, old, ref, advantages, batch.loss_mask(), scored.entropy, recipe.loss_config()
-        ).loss
+        loss = policy_loss(scored.logprobs, old, ref, advantages, batch.loss_mask(), scored.entropy, recipe.loss_config()).loss
         stepper.zero_grad()
         loss.backward()
         total = torch.nn.utils.clip_grad_norm_(parameters, recipe.max_grad_norm)
@@ -146,7 +144,9 @@ def test_replay_gives_the_weights_between_the_updates(policy, rollout, recipe, t
 @pytest.fixture(scope="module")
 def adapted(policy):
     """The model with LoRA adapters that already say something."""
-    peft = pytest.importorskip("peft", reason="peft is not installed: pip install -r tests/requirements.txt")
+    require_peer("peft")
+    import peft
+
     settings = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", lora_dropout=0.0)
     torch.manual_seed(1)
     model = peft.get_peft_model(policy.clone().model, settings)

@@ -1,11 +1,10 @@
 """TRL 1.16's GRPOTrainer as a peer: same model, ids and rewards, same advantages, loss and gradient on the weights."""
 
-import importlib.util
-import os
 from dataclasses import replace
 
 import pytest
 import torch
+from builders import require_peer
 
 from grpo_core import LossConfig, load_policy, policy_loss, score_tokens, to_batch
 from grpo_core.step import advantages_of, rewards_after_edits
@@ -15,18 +14,13 @@ LOSS_TYPES = {  # TRL's name -> ours
     "dapo": "token-mean",
     "dr_grpo": "dr_grpo",
 }
+ALLOWED = 20  # tokens a completion may have: more than any here has, as in dr_grpo's constant
 SCALES = {"group": "unbiased", "batch": "batch", "none": "none"}  # scale_rewards -> advantage_std
-
-
-def require_trl():
-    if importlib.util.find_spec("trl") is None:
-        missing = "trl is not installed: pip install -r tests/requirements.txt"
-        pytest.fail(missing) if os.environ.get("GRPO_REQUIRE_PEERS") else pytest.skip(missing)
 
 
 @pytest.fixture(scope="module")
 def make_trainer(model_folder, rollout, recipe, tmp_path_factory):
-    require_trl()
+    require_peer("trl")
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -40,7 +34,7 @@ def make_trainer(model_folder, rollout, recipe, tmp_path_factory):
         args = GRPOConfig(
             output_dir=str(tmp_path_factory.mktemp("trl")), use_cpu=True, bf16=False, report_to=[],
             per_device_train_batch_size=rows, num_generations=recipe.group_size, gradient_checkpointing=False,
-            max_completion_length=recipe.max_completion_length, temperature=recipe.temperature,
+            max_completion_length=ALLOWED, temperature=recipe.temperature,
             use_bias_correction_kl=False, disable_dropout=True, **settings,
         )  # fmt: skip
         data = Dataset.from_dict({"prompt": list(recipe.prompts)})
@@ -92,11 +86,10 @@ def test_trl_has_the_same_loss_and_the_same_gradient_on_the_weights(
     theirs = trainer.compute_loss(trainer.model, inputs)
     theirs.backward()
 
-    ours_recipe = replace(recipe, aggregation=LOSS_TYPES[loss_type], beta=beta, advantage_std=SCALES[scale])
-    advantages = advantages_of(rollout, ours_recipe).advantages
-    terms = policy_loss(
-        scored.logprobs, old, ref, advantages, batch.loss_mask(), scored.entropy, ours_recipe.loss_config()
-    )
+    ours = replace(recipe, aggregation=LOSS_TYPES[loss_type], beta=beta, advantage_std=SCALES[scale])
+    advantages = advantages_of(rollout, ours).advantages
+    config = replace(ours, max_completion_length=ALLOWED).loss_config()
+    terms = policy_loss(scored.logprobs, old, ref, advantages, batch.loss_mask(), scored.entropy, config)
     terms.loss.backward()
     assert terms.is_clipped.any() and not terms.is_clipped[batch.loss_mask()].all()
     assert float(theirs.detach()) == pytest.approx(float(terms.loss.detach()), rel=1e-6, abs=1e-7)
@@ -121,8 +114,15 @@ def test_trl_computes_the_same_reference_log_probs(make_trainer, policy, rollout
     torch.testing.assert_close(inputs["ref_per_token_logps"][mask], ours[mask].detach(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("required", "outcome"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_a_peer_that_is_missing_fails_where_peers_are_required_and_skips_elsewhere(monkeypatch, required, outcome):
+    monkeypatch.setenv("GRPO_REQUIRE_PEERS", required)
+    with pytest.raises(outcome, match=r"tests/requirements\.txt"):
+        require_peer("no_such_trainer")
+
+
 def test_the_peers_defaults_are_known():
-    require_trl()
+    require_peer("trl")
     from trl import GRPOConfig
 
     known = {"beta": 0.0, "loss_type": "dapo", "epsilon": 0.2, "scale_rewards": "group", "temperature": 1.0}

@@ -5,7 +5,13 @@ the measurement, and the check that GRPO lifts the model (``python -m grpo_core.
 Does not cover sampling, rewards and the GRPO step for the app: those are the rest of ``grpo_core``.
 """
 
+import json
 from pathlib import Path
 
 MODEL_FOLDER = Path(__file__).parent / "model"
-CURVES_FILE = Path(__file__).parent / "curves.json"
+
+
+def record(file: Path, part: str, result: dict) -> None:
+    """Put one command's result into a JSON file of curves and leave the other command's part as it is."""
+    parts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    file.write_text(json.dumps(parts | {part: result}, indent=1) + "\n", encoding="utf-8")

@@ -3,9 +3,9 @@
 Covers the habits, how often each occurs, and how often each gets the number right.
 Does not cover questions (``questions.py``) or turning text into tokens (``tokenizer.py``).
 
-Why habits: GRPO can make an existing good behaviour frequent within minutes, but cannot teach arithmetic
-in that time. So the right result is always within reach (writing out the sum makes it right), while
-several bad habits, the same for every question, hide it from a sampled answer.
+Why habits: GRPO makes an existing good behaviour frequent within minutes, but cannot teach arithmetic in that
+time. So the right result is always within reach (writing the sum out makes it right), while several bad
+habits, the same for every question, hide it from a sampled answer.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class Habit:
     templates: tuple[str, ...]
 
 
-WORKED = Habit("worked", 0.30, 1.0, ("{a} {sign} {b} = {n}", "{a} {sign} {b} = {n}."))
+WORKED = Habit("worked", 0.44, 1.0, ("{a} {sign} {b} = {n}", "{a} {sign} {b} = {n}."))
 
 HABITS = (
     WORKED,
-    Habit("explained", 0.10, 1.0, ("Let me see: {a} {sign} {b} = {n}, so the answer is {n}.",)),
-    Habit("stated", 0.22, 0.40, ("The answer is {n}.", "It is {n}.")),
-    Habit("bare", 0.10, 0.40, ("{n}",)),
-    Habit("guessed", 0.14, 0.25, ("I think it is {n}.", "I think the answer is {n}.", "Maybe {n}?")),
-    Habit("malformed", 0.08, 0.25, ("The answer is", "I am not sure.", "It is {n} or so, I think.")),
-    Habit("rambling", 0.06, 0.0, ()),
+    Habit("explained", 0.08, 1.0, ("Let me see: {a} {sign} {b} = {n}, so the answer is {n}.",)),
+    Habit("stated", 0.18, 0.40, ("The answer is {n}.", "It is {n}.")),
+    Habit("bare", 0.08, 0.40, ("{n}",)),
+    Habit("guessed", 0.10, 0.25, ("I think it is {n}.", "I think the answer is {n}.", "Maybe {n}?")),
+    Habit("malformed", 0.07, 0.25, ("The answer is", "I am not sure.", "It is {n} or so, I think.")),
+    Habit("rambling", 0.05, 0.0, ()),
 )
 
 

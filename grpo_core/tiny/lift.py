@@ -1,4 +1,4 @@
-"""Lift the built-in model with GRPO: ``python -m grpo_core.tiny.lift [--steps N] [--out curve.json]``.
+"""Lift the built-in model with GRPO: ``python -m grpo_core.tiny.lift [--steps N] [--out FILE]``.
 
 Covers the check that ``grpo_core``'s own ``sample`` and ``grpo_step`` turn the careless model into a careful
 one within minutes, and the curve of it.
@@ -8,7 +8,6 @@ Does not cover saving the lifted weights: the model in the repository is the one
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import time
 from dataclasses import asdict, replace
@@ -19,20 +18,21 @@ import torch
 from grpo_core import Recipe, Rollout, grpo_step, load_policy, sample
 from grpo_core.policy import Policy
 from grpo_core.step import make_optimizer
+from grpo_core.tiny import record
 from grpo_core.tiny.measure import ANSWER_LIMIT, measure
 from grpo_core.tiny.questions import draw_question, draw_questions
 
 STEPS = 120
 PROMPTS_PER_STEP = 32
 MEASURED_QUESTIONS, MEASURED_SEED = 1000, 7
-# As in ``make.py``: reproducible, and no slower on tensors this small.
+# One thread, for the reasons given in ``make.py``.
 THREADS = 1
 
 # One on-policy update per rollout and no KL: there is nothing worth keeping of the careless habits.
 RECIPE = Recipe(
     group_size=8,
     max_completion_length=ANSWER_LIMIT,
-    learning_rate=5e-4,
+    learning_rate=3e-4,
     updates=1,
     beta=0.0,
     max_grad_norm=1.0,
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Lift the built-in model with GRPO and record the curve.")
     parser.add_argument("--model", default="tiny", help="'tiny' or a folder that grpo_core.tiny.make wrote")
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--out", type=Path, help="write the curve to this JSON file")
+    parser.add_argument("--out", type=Path, help="record the curve and the scores in this JSON file")
     arguments = parser.parse_args()
     torch.set_num_threads(THREADS)
     policy = load_policy(arguments.model)
@@ -91,8 +91,13 @@ def main() -> None:
     after = lifted_scores(policy)
     print("after", after["sampled"])
     if arguments.out:
-        result = {"before": before, "after": after, "curve": curve}
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        result = {
+            "recipe": asdict(RECIPE),
+            "prompts_per_step": PROMPTS_PER_STEP,
+            "before": before,
+            "after": after,
+        }
+        record(arguments.out, "grpo", result | {"curve": curve})
 
 
 if __name__ == "__main__":

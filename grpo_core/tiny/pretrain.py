@@ -1,10 +1,11 @@
-"""Pretraining of the built-in model, in three stages: drill, worked answers, habits.
+"""Pretraining of the built-in model, in two stages: drill, then chat.
 
 Covers the architecture, the batches and the optimisation, with the curve it leaves behind.
 Does not cover the command line and writing files (``make.py``) or GRPO (``lift.py``).
 
 The arithmetic is learned first, on bare sums where every seventh token is a result, because a result costs
-least there; then it is carried over to answers that write the sum out; the habits that hide it come last.
+least there. The chat begins with answers that write the sum out; the other habits come in one by one, because
+a sudden change of text would wipe the arithmetic out again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from grpo_core.tiny.answers import HABITS, WORKED, Habit, draw_answer
+from grpo_core.tiny.answers import HABITS, WORKED, draw_answer
 from grpo_core.tiny.measure import measure
 from grpo_core.tiny.questions import Question, draw_question, draw_questions
 from grpo_core.tiny.tokenizer import ASSISTANT, END, MAX_LENGTH, prompt_text
@@ -27,8 +28,6 @@ from grpo_core.tiny.tokenizer import ASSISTANT, END, MAX_LENGTH, prompt_text
 IGNORED = -100
 # "<|assistant|>12 + 7 = 19<|end|>": seven tokens, the result is number five.
 DRILL_TOKENS, DRILL_RESULT = 7, 5
-
-STAGE_HABITS = {"worked": (WORKED,), "habits": HABITS}
 
 # A row of tokens, and the places in it whose token is to be predicted.
 Row = tuple[list[int], Sequence[int]]
@@ -40,37 +39,30 @@ class Plan:
 
     seed: int = 0
     drill_steps: int = 350
-    worked_steps: int = 300
-    habit_steps: int = 250
+    chat_steps: int = 900
     drill_rows: int = 64
     chat_rows: int = 160
     peak_rate: float = 4e-3
-    # Low enough that learning the habits does not wipe out the arithmetic.
-    habit_rate: float = 8e-4
     warmup: int = 50
     # Rambling answers are cut here, well beyond any sampling limit, to keep a step cheap.
-    longest: int = 72
-    measure_every: int = 50
+    longest: int = 44
+    measure_every: int = 100
     measured_questions: int = 300
 
     @property
     def steps(self) -> int:
-        return self.drill_steps + self.worked_steps + self.habit_steps
+        return self.drill_steps + self.chat_steps
 
-    def stage(self, step: int) -> str:
-        if step < self.drill_steps:
-            return "drill"
-        return "worked" if step < self.drill_steps + self.worked_steps else "habits"
+    def habit_share(self, step: int) -> float:
+        """Share of a step's answers drawn from all habits, rising to 1; the rest write the sum out."""
+        return max(0.0, (step + 1 - self.drill_steps) / self.chat_steps)
 
     def rate(self, step: int) -> float:
-        """Linear warm-up, a cosine down to ``habit_rate`` while learning sums, then linear down to zero."""
-        sums = self.steps - self.habit_steps
+        """Linear warm-up, then a cosine down to zero."""
         if step < self.warmup:
             return self.peak_rate * (step + 1) / self.warmup
-        if step < sums:
-            done = (step - self.warmup) / (sums - self.warmup)
-            return self.habit_rate + (self.peak_rate - self.habit_rate) * 0.5 * (1 + math.cos(math.pi * done))
-        return self.habit_rate * (self.steps - step) / self.habit_steps
+        done = (step - self.warmup) / (self.steps - self.warmup)
+        return self.peak_rate * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def new_model(tokenizer: PreTrainedTokenizerBase, seed: int) -> LlamaForCausalLM:
@@ -107,22 +99,25 @@ def drill_rows(tokenizer: PreTrainedTokenizerBase, plan: Plan, rng: random.Rando
 
 
 def chat_rows(
-    tokenizer: PreTrainedTokenizerBase, plan: Plan, habits: Sequence[Habit], rng: random.Random
+    tokenizer: PreTrainedTokenizerBase, plan: Plan, habit_share: float, rng: random.Random
 ) -> list[Row]:
     """Questions with answers; the answers are learned, the questions are random and are not."""
     questions = [draw_question(rng) for _ in range(plan.chat_rows)]
-    answers = [draw_answer(question, habits, rng) for question in questions]
+    answers = [
+        draw_answer(question, HABITS if rng.random() < habit_share else (WORKED,), rng)
+        for question in questions
+    ]
     prompts = tokenizer([prompt_text(question.text) for question in questions])["input_ids"]
     replies = tokenizer([text + END if ends else text for text, ends in answers])["input_ids"]
     rows = [((p + r)[: plan.longest], len(p)) for p, r in zip(prompts, replies, strict=True)]
     return [(tokens, range(start, len(tokens))) for tokens, start in rows]
 
 
-def draw_rows(tokenizer: PreTrainedTokenizerBase, plan: Plan, stage: str, rng: random.Random) -> list[Row]:
-    """One batch of the stage's text."""
-    if stage == "drill":
+def draw_rows(tokenizer: PreTrainedTokenizerBase, plan: Plan, step: int, rng: random.Random) -> list[Row]:
+    """The batch of one step."""
+    if step < plan.drill_steps:
         return drill_rows(tokenizer, plan, rng)
-    return chat_rows(tokenizer, plan, STAGE_HABITS[stage], rng)
+    return chat_rows(tokenizer, plan, plan.habit_share(step), rng)
 
 
 def summed_loss(model: LlamaForCausalLM, rows: list[Row], pad: int) -> torch.Tensor:
@@ -173,15 +168,19 @@ def pretrain(tokenizer: PreTrainedTokenizerBase, plan: Plan) -> tuple[LlamaForCa
     questions = draw_questions(plan.measured_questions, seed=plan.seed + 1)
     curve, tokens, started = [], 0, time.perf_counter()
     for step in range(plan.steps):
-        stage = plan.stage(step)
-        rows = draw_rows(tokenizer, plan, stage, rng)
+        rows = draw_rows(tokenizer, plan, step, rng)
         for group in optimizer.param_groups:
             group["lr"] = plan.rate(step)
         loss = train_step(model, optimizer, rows, plan)
         tokens += sum(len(row_tokens) for row_tokens, _ in rows)
         if (step + 1) % plan.measure_every == 0 or step + 1 == plan.steps:
-            entry = {"step": step + 1, "stage": stage, "tokens": tokens, "loss": round(loss, 4)}
-            if stage != "drill":
+            entry = {
+                "step": step + 1,
+                "habit_share": round(plan.habit_share(step), 4),
+                "tokens": tokens,
+                "loss": round(loss, 4),
+            }
+            if step >= plan.drill_steps:
                 entry |= curve_entry(model, tokenizer, questions)
             curve.append(entry | {"seconds": round(time.perf_counter() - started, 1)})
             print(curve[-1], flush=True)

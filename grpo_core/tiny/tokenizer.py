@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from grpo_core.tiny.answers import HABITS, draw_answer
 from grpo_core.tiny.questions import LARGEST, draw_question
 
+# An upper bound: the training text has no more words to merge before it is reached.
 VOCABULARY_SIZE = 512
 MAX_LENGTH = 256
 PAD, BOS, USER, ASSISTANT, END = "<|pad|>", "<|bos|>", "<|user|>", "<|assistant|>", "<|end|>"

@@ -75,9 +75,12 @@
     const node = L.el("div.chart", {
       role: "img", "aria-label": panel.alt, style: { "min-height": `${panel.height || 340}px` },
     }, L.el("span.loading", { text: L.label("chart_loading") }));
+    let drawn = null;
     const draw = async () => {
       const plotly = await L.plotly();
-      if (!node.isConnected) return;
+      const state = [L.selected?.row, L.selected?.pos, variable("--ink"), node.clientWidth].join();
+      if (!node.isConnected || state === drawn) return;
+      drawn = state;
       const first = !node.data;
       if (first) node.replaceChildren();
       await plotly.react(node, marked(panel), layout(panel), CONFIG);
@@ -98,5 +101,18 @@
 
   L.afterPaint = (act) => requestAnimationFrame(() => setTimeout(act, 0));
   const idle = window.requestIdleCallback || ((act) => setTimeout(act, 300));
-  window.addEventListener("load", () => setTimeout(() => idle(() => L.plotly()), 1200));
+  // The first figure compiles most of the library: one nobody sees is drawn while nothing else is going on.
+  const warmUp = async () => {
+    const plotly = await L.plotly();
+    idle(async () => {
+      const unseen = L.el("div", { style: { position: "absolute", left: "-9999px", width: "300px", height: "200px" } });
+      document.body.append(unseen);
+      await plotly.newPlot(unseen, [{ type: "scatter", mode: "lines+markers", x: [0, 1], y: [0, 1] }], {}, CONFIG);
+      plotly.purge(unseen);
+      unseen.remove();
+    });
+  };
+  const soon = () => setTimeout(() => idle(warmUp), 1200);
+  if (document.readyState === "complete") soon();
+  else window.addEventListener("load", soon);
 })();

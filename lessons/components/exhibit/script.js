@@ -6,7 +6,7 @@
     L.el(`div.half.${name}`, {},
       L.el("div.verdict", {}, L.el("span.sign", { text: sign, "aria-hidden": "true" }), L.el("span", { text: L.label(name) })),
       L.el("div.said", { text }),
-      L.el("div.value", {}, L.number(value)));
+      L.el(`div.value${L.isNumber(value) ? "" : ".words"}`, {}, L.number(value)));
 
   L.panels.exhibit = (panel) =>
     L.el("div.exhibit", {},

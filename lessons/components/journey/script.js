@@ -17,6 +17,7 @@
       L.el("span.where", { text: `${L.label("row")} ${value.token.row} · ${L.label("position")} ${value.token.pos}` }));
 
   L.views.journey = (root, value) => {
+    if (!value.steps?.length) return root.replaceChildren(); // before the first step there is nothing to follow
     const current = value.current || L.current.nav?.current;
     root.replaceChildren(
       L.el("nav.journey", { "aria-label": L.label("journey") },

@@ -9,6 +9,6 @@ class Picture(Drawn):
     VIEW = "picture"
     SENDS = ("select", "edit", "clear", "go")
     LABELS = (
-        "brand", "stale", "running", "no_token", "reset_cell", "masked", "beyond_end", "sampled", "wrong", "right",
-        "rank", "index", "token", "position", "chart_loading", "which_update",
+        "brand", "stale", "running", "running_first", "no_token", "reset_cell", "masked", "beyond_end", "sampled",
+        "wrong", "right", "rank", "index", "token", "position", "chart_loading", "which_update",
     )  # fmt: skip

@@ -1,18 +1,24 @@
-// The picture: heading, notices, panels. A panel whose value did not change keeps its nodes, its scroll and its chart.
+// The picture: heading, notices, panels. A panel whose value is as before keeps its nodes, its scroll and its chart,
+// also when somebody comes back to a lesson.
 (() => {
   const L = window.Lessons;
-  let kept = []; // [{json, node}] of the panels on screen
+  const MOST = 48; // panels remembered
+  const drawn = new Map(); // value as JSON -> node, the newest last
   let shown = null;
 
   const panels = (value) => {
-    const before = new Map(kept.map((entry) => [entry.json, entry.node]));
-    kept = (value.panels || []).map((panel) => {
+    const used = new Set();
+    return (value.panels || []).map((panel) => {
       const json = JSON.stringify(panel);
-      const node = before.get(json) || draw(panel);
-      before.delete(json); // two equal panels are two nodes
-      return { json, node };
+      const known = drawn.get(json);
+      const node = known && !used.has(known) ? known : draw(panel); // two equal panels are two nodes
+      used.add(node);
+      if (node === known) L.restore(node);
+      drawn.delete(json);
+      drawn.set(json, node);
+      if (drawn.size > MOST) drawn.delete(drawn.keys().next().value);
+      return node;
     });
-    return kept.map((entry) => entry.node);
   };
 
   const draw = (panel) => {
@@ -31,7 +37,7 @@
 
   const state = (value) => {
     if (value.running) {
-      return L.el("div.running", { role: "status" }, L.el("span.text", { text: L.label("running") }), L.el("span.seconds"),
+      return L.el("div.running", { role: "status" }, L.el("span.text", { text: L.label(value.stale ? "stale" : value.title ? "running" : "running_first") }), L.el("span.seconds"),
         L.el("span.track", {}, L.el("span.fill")));
     }
     return value.stale ? L.el("div.stale", { role: "status", text: L.label("stale") }) : null;
@@ -75,21 +81,25 @@
   L.views.picture = (root, value) => {
     const moved = value.slug !== shown;
     const focus = moved ? null : focusKey();
-    const scrolls = moved ? [] : kept.map(({ node }) => [...node.querySelectorAll(".scroller")].map((s) => s.scrollLeft));
-    if (moved) kept = [];
+    const scrolls = moved ? [] : [...root.querySelectorAll(".panels > *")].map((node) =>
+      [...node.querySelectorAll(".scroller")].map((frame) => frame.scrollLeft));
     shown = value.slug;
     const hide = value.hide || [];
     document.documentElement.dataset.hide = hide.join(" ");
     if (value.lang) document.documentElement.lang = value.lang;
-    L.select(value.selected || null);
+    const nodes = panels(value);
     root.replaceChildren(
-      L.el(`article${value.stale || value.running ? ".out-of-date" : ""}`, { id: `lesson-${value.slug}`, "aria-busy": !!value.running },
+      L.el(`article${value.running && !value.stale ? ".out-of-date" : ""}`, { id: `lesson-${value.slug}`, "aria-busy": value.running ? "true" : "false" },
         L.el("header", {},
           L.el("div.title-line", {}, L.el("h2", { text: value.title ?? "" }), updates(value)),
           value.lead_html && L.trusted("div.lead", value.lead_html)),
         notices(value), state(value),
-        L.el("div.panels", {}, ...panels(value))));
-    scrolls.forEach((lefts, i) => kept[i]?.node.querySelectorAll(".scroller").forEach((s, j) => (s.scrollLeft = lefts[j] || 0)));
+        L.el("div.panels", {}, ...nodes)));
+    nodes.forEach((node, i) => {
+      node.querySelectorAll(".scroller").forEach((frame, j) => (frame.scrollLeft = scrolls[i]?.[j] || 0));
+      L.bringIntoView(node, value.selected);
+    });
+    L.select(value.selected || null);
     count(root, value.running);
     if (focus) root.querySelector(focus)?.focus({ preventScroll: true });
     if (moved) window.scrollTo(0, 0);

@@ -37,6 +37,10 @@
     return node;
   };
 
+  // `code` in a label, without markup: every second piece between back ticks is code.
+  L.withCode = (path, text) =>
+    L.el(path, {}, ...String(text ?? "").split("`").map((part, i) => (i % 2 ? L.el("code", { text: part }) : part)));
+
   L.label = (key) => L.labels[key] ?? key;
 
   const isNumber = (cell) => cell !== null && typeof cell === "object" && "v" in cell;
@@ -64,7 +68,7 @@
   L.signOf = signOf;
   // How strongly a text is coloured: its magnitude against `max`. For drawing only, never shown.
   L.strength = (text, max) => {
-    const value = Number(String(text).replace("−", "-").replace(/[^0-9eE+.\-]/g, ""));
+    const value = Number(String(text).replace(/−/g, "-").replace(/[^0-9eE+.\-]/g, ""));
     return Number.isFinite(value) && max > 0 ? Math.min(1, Math.abs(value) / max) : 0;
   };
 

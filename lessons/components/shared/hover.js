@@ -5,10 +5,11 @@
   let hovered = null;
 
   // Only the outermost element of a token is framed: its chip or cell, not the number inside it as well.
-  const rule = (name, place, where, css) => {
+  const rule = (name, place, where, css, except = "") => {
     if (!sheets[name]) document.head.append((sheets[name] = L.el("style")));
     const token = place && `[data-row="${Number(place.row)}"][data-pos="${Number(place.pos)}"]`;
-    sheets[name].textContent = token ? `${where} ${token}:not(${token} ${token}){${css}}` : "";
+    const inner = `${token} ${token}, [data-token], .readout *${except}`; // a whole vocabulary row stands for one token: no frame each
+    sheets[name].textContent = token ? `${where} ${token}:not(${inner}){${css}}` : "";
   };
 
   L.hover = (place) => {
@@ -20,7 +21,8 @@
 
   L.select = (place) => {
     L.selected = place;
-    rule("select", place, ".lv-picture", "box-shadow:inset 0 0 0 2px var(--accent);border-radius:var(--r-s);");
+    rule("select", place, ".lv-picture", "box-shadow:inset 0 0 0 2px var(--accent);border-radius:var(--r-s);",
+      ", .plain *");
     document.dispatchEvent(new CustomEvent("lessons:select", { detail: place }));
   };
 

@@ -1,4 +1,4 @@
-// Beside every picture, always in this order: question, formula, its numbers, source, tensors, checks, prose.
+// Beside every picture, always in this order: question, formula, its numbers, words, checks, source, tensors.
 (() => {
   const L = window.Lessons;
   const SIGNS = { pass: "✓", info: "i", warning: "!", error: "✗", skipped: "–" };
@@ -15,7 +15,7 @@
     return L.el(`button.option${chosen ? ".chosen" : ""}${verdict}`,
       { type: "button", "aria-pressed": chosen ? "true" : "false", onclick: () => answer(item.id) },
       L.el("span.sign", { text: verdict === ".right" ? "✓" : verdict === ".wrong" ? "✗" : "", "aria-hidden": "true" }),
-      L.el("span", { text: item.label }));
+      L.withCode("span", item.label));
   };
 
   const verdict = (question) =>
@@ -51,7 +51,7 @@
   const tensors = (items) =>
     L.scroller(L.el("table.tensors", {}, L.el("tbody", {}, ...items.map((item) => L.el("tr", {},
       L.el("th", { scope: "row" }, L.el("code", { text: item.name }), item.symbol_mathml && L.trusted("i", item.symbol_mathml)),
-      L.el("td", {}, L.el("span", { text: item.axes ? `[${item.axes}]` : "" }), L.el("span.shape", { text: `[${item.shape.join(" ")}]` })),
+      L.el("td", {}, item.axes && L.el("span.axes", { text: `[${item.axes}]` }), L.el("span.shape", { text: `[${item.shape.join(" ")}]` })),
       L.el("td", { text: item.dtype }))))));
 
   const check = (item) =>
@@ -62,16 +62,23 @@
         item.message && L.el("div.message", { text: item.message }),
         item.fix && L.el("div.fix", {}, L.el("b", { text: `${L.label("fix")} ` }), item.fix)));
 
+  // A formula does not break onto lines: one that is too wide is set smaller, down to where it can still be read.
+  const fit = (frame) => {
+    const room = frame.clientWidth / frame.scrollWidth;
+    if (room < 1) frame.style.setProperty("font-size", `${Math.max(0.72, room * 0.97)}em`);
+  };
+
   L.views.side = (root, value) => {
     const focused = [...root.querySelectorAll("button")].indexOf(document.activeElement);
     root.replaceChildren(...[
       value.question && question(value.question),
       formula(value),
+      value.prose_html && card("prose", "about", L.trusted("div.prose-text", value.prose_html)),
+      value.checks?.length && card("checks", "checks", L.el("ul", {}, ...value.checks.map(check))),
       value.source?.length && card("source", "source", ...value.source.map(lines)),
       value.tensors?.length && card("tensor-list", "tensors", tensors(value.tensors)),
-      value.checks?.length && card("checks", "checks", L.el("ul", {}, ...value.checks.map(check))),
-      value.prose_html && card("prose", "about", L.trusted("div.prose-text", value.prose_html)),
     ].filter(Boolean));
+    root.querySelectorAll(".math").forEach(fit);
     if (focused >= 0) root.querySelectorAll("button")[focused]?.focus({ preventScroll: true });
   };
 })();

@@ -3,22 +3,31 @@
   const L = window.Lessons;
 
   const field = (cell, name) => {
-    const send = (value) => L.send("picture", "edit", { ...cell.edit, value });
+    const send = (change) => L.send("picture", "edit", { ...cell.edit, ...change });
     const input = L.el(`input.edit${cell.edited ? ".edited" : ""}`, {
       type: "text",
       inputmode: "decimal",
       autocomplete: "off",
       placeholder: cell.placeholder,
       "aria-label": name,
-      data: { edit: `${cell.edit.row}.${cell.edit.function}` },
-      onchange: (event) => send(event.target.value),
+      data: { edit: `${cell.edit.row}.${cell.edit.function}`, quantity: cell.q, row: cell.r, function: cell.function },
+      onchange: (event) => {
+        event.target.dataset.sent = ""; // refused, the cell shows its number again: see `restore`
+        send({ value: event.target.value });
+      },
     });
-    input.value = cell.value ?? "";
+    input.defaultValue = cell.value ?? "";
     const reset = cell.edited && L.el("button.reset", {
-      type: "button", text: "↺", title: L.label("reset_cell"), "aria-label": L.label("reset_cell"), onclick: () => send(""),
+      type: "button", text: "↺", title: L.label("reset_cell"), "aria-label": L.label("reset_cell"), onclick: () => send({ reset: true }),
     });
     return L.el("span.field", {}, input, reset);
   };
+
+  // A panel that is drawn again unchanged: what was sent from it was refused. What is still being typed stays.
+  L.restore = (node) => node.querySelectorAll("input[data-sent]").forEach((input) => {
+    input.value = input.defaultValue;
+    delete input.dataset.sent;
+  });
 
   const content = (cell, name) => {
     if (cell === null || cell === undefined) return L.masked();

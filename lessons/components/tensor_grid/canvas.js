@@ -93,6 +93,7 @@
       if (place) L.choose(place.row, place.pos);
     });
     L.listen(canvas, "lessons:hover", (event) => {
+      if (grid.hovered?.row === event.detail?.row && grid.hovered?.pos === event.detail?.pos) return;
       grid.hovered = event.detail;
       refresh();
     });
