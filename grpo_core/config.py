@@ -28,11 +28,11 @@ class Recipe:
     model: str = "tiny"  # "tiny" (built in), a folder, or a hub id
     prompts: tuple[str, ...] = ("What is 4 + 5?", "Compute 17 - 9 for me.")  # each gets `group_size` completions
     group_size: int = 4  # G
-    max_completion_length: int = 12
+    max_completion_length: int = 16
     temperature: float = 1.0  # sampling and scoring alike
     top_p: float = 1.0  # 1 = off
     top_k: int = 0  # 0 = off
-    seed: int = 12
+    seed: int = 49
 
     # ---- what it is worth -----------------------------------------------------------------------------------------
     reward_functions: tuple[str, ...] = ("correct", "format")

@@ -25,9 +25,7 @@ class GatherByHand:
 
 
 def gather_by_hand() -> GatherByHand:
-    logprobs = torch.tensor(
-        [[-1.6, -2.1, -0.9, -3.0, -1.8], [-0.5, -1.1, -2.5, -1.3, -4.0], [-3.2, -1.9, -1.0, -2.2, -0.8]]
-    )
+    logprobs = torch.tensor([[-1.6, -2.1, -0.9, -3.0, -1.8], [-0.5, -1.1, -2.5, -1.3, -4.0], [-3.2, -1.9, -1.0, -2.2, -0.8]])
     ids = torch.tensor([2, 0, 4])
     smaller = logprobs.expand(2, 3, 5).gather(2, ids.reshape(1, 3, 1))
     return GatherByHand(

@@ -71,9 +71,7 @@ def score_tokens(policy, batch: Batch, temperature: float, entropy_grad: bool = 
     if len(chunks) == 1:
         parts = [_chunk(policy.project, hidden, ids, temperature, entropy_grad)]
     else:  # the logits of a chunk are made again in backward: two passes over the head instead of [N V] in memory
-        parts = [
-            checkpoint(_chunk, policy.project, h, i, temperature, entropy_grad, use_reentrant=False) for h, i in chunks
-        ]
+        parts = [checkpoint(_chunk, policy.project, h, i, temperature, entropy_grad, use_reentrant=False) for h, i in chunks]
     logprobs, entropy = (torch.cat(part) for part in zip(*parts, strict=True))
     return Scored(logprobs=scatter(logprobs, mask), entropy=scatter(entropy, mask), hidden=hidden.detach())
 

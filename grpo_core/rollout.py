@@ -68,9 +68,7 @@ def generate(
         filtered = filters(ids, logprobs)
         chosen = torch.multinomial(filtered.softmax(-1), 1, generator=generator).squeeze(1)
         kept = filtered.exp().sum(-1).clamp(max=1.0)
-        columns.append(
-            (torch.where(alive, chosen, policy.pad_id), alive, alive * gather(logprobs, chosen), alive * kept)
-        )
+        columns.append((torch.where(alive, chosen, policy.pad_id), alive, alive * gather(logprobs, chosen), alive * kept))
         mask = torch.cat([mask, alive.unsqueeze(1)], dim=1)
         ids = columns[-1][0].unsqueeze(1)
         alive = alive & ~torch.isin(chosen, eos)

@@ -157,4 +157,3 @@ def replay(policy: Policy, rollout: Rollout, recipe: Recipe, updates: int) -> Po
     if updates:
         grpo_step(trained, policy, rollout, replace(recipe, updates=updates))
     return trained
-

@@ -11,10 +11,16 @@ Shapes are checked in tests only (`pytest --jaxtyping-packages=grpo_core,beartyp
 """
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from .config import Recipe
+else:
+    Recipe = object  # config builds on this file; at run time any recipe will do
 
 LAYOUTS = ("prompt_completion", "sequence")
 
@@ -159,7 +165,7 @@ class Update:
 class StepTrace:
     """Everything that one GRPO step computed; all tensors detached, no weights."""
 
-    recipe: object  # the grpo_core.Recipe that it was computed from
+    recipe: Recipe  # what it was computed from
     rollout: Rollout
     batch: Batch
     advantages: Advantages

@@ -78,7 +78,9 @@ def kl_examples(context: Context) -> list[dict]:
 def dual_clip_example(context: Context) -> dict:
     rows = [[shown(ratio), shown(plain), shown(dual)] for ratio, (plain, dual) in examples.dual_clip_table().items()]
     return table(
-        columns=["ratio", "min-clip", "dual-clip 1.4"], rows=rows, title=context.label("dual_clip_by_hand"),
+        columns=["ratio", "min-clip", "dual-clip 1.4"],
+        rows=rows,
+        title=context.label("dual_clip_by_hand"),
         caption_html=context.html(context.label("dual_clip_by_hand_caption")),
     )
 
@@ -91,7 +93,5 @@ def clip_fraction_example(context: Context) -> dict:
 def shift_exhibits(context: Context) -> list[dict]:
     """Two slips of the shift: one row of logits too few, and a mask that stays behind."""
     right, said = examples.mask_shift()
-    keep = _exhibit(
-        context, "keep", context.label("exhibit_keep_said_value"), context.label("exhibit_keep_right_value")
-    )
+    keep = _exhibit(context, "keep", context.label("exhibit_keep_said_value"), context.label("exhibit_keep_right_value"))
     return [keep, _exhibit(context, "mask", _list(said), _list(right))]

@@ -103,8 +103,7 @@ def columns(context: Context, row: int, name: str, cells: Sequence[int]) -> list
     everywhere = QUANTITIES[name.split("@")[0]].axes == "BS"
     scored = everywhere or name in ("loss_mask", "labels")
     return [
-        context.number(name, row, pos) if (scored and (everywhere or pos >= first)) or pos in trained else None
-        for pos in cells
+        context.number(name, row, pos) if (scored and (everywhere or pos >= first)) or pos in trained else None for pos in cells
     ]
 
 

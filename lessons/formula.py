@@ -1,6 +1,7 @@
 """Formulas as MathML, twice from one template: with symbols, and with the selected token's numbers in their place.
 
-A template is LaTeX, one formula per line, in which `<<name>>` is a slot: a quantity of `quantities.QUANTITIES` (`<<name.2>>`: its element 2).
+A template is LaTeX, one formula per line, in which `<<name>>` is a slot: a quantity of `quantities.QUANTITIES`
+(`<<name.2>>`: its element 2).
 latex2mathml makes the MathML; numbers go in behind it, escaped, with the attributes that say which element they are.
 """
 
@@ -18,8 +19,7 @@ Attributes = dict[str, object]
 def symbols(template: str, symbol: Callable[[str], str]) -> str:
     """The formula with each slot's symbol."""
     return "".join(
-        convert(SLOT.sub(lambda match: "{" + symbol(match[1]) + "}", line), display="block")
-        for line in template.splitlines()
+        convert(SLOT.sub(lambda match: "{" + symbol(match[1]) + "}", line), display="block") for line in template.splitlines()
     )
 
 

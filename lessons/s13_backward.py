@@ -15,9 +15,7 @@ journey = ("logprob_grad",)
 
 
 def formula(context: Context) -> str:
-    logits = (
-        "\n" r"<<logit_grad>> = (1 - <<probs>>) \cdot \frac{<<logprob_grad>>}{<<temperature>>}"
-    )
+    logits = "\n" r"<<logit_grad>> = (1 - <<probs>>) \cdot \frac{<<logprob_grad>>}{<<temperature>>}"
     if context.recipe.ratio == "sequence" or context.recipe.kl_estimator != "k3":
         return logits.strip()
     pull = "0" if context.value("is_clipped", context.row, context.pos) else r"<<advantages>> \cdot <<ratio>>"

@@ -35,9 +35,7 @@ def build(context: Context) -> list[dict]:
         badge=lambda row: f"A {context.number('advantages', row)['v']}",
         title=context.label("change_strips"), caption_html=context.html(context.label("change_strips_caption")),
     )  # fmt: skip
-    numbers = lines_table(
-        context, ("logprobs_before", "logprobs_after", "logprob_change"), title=context.label("change_lines")
-    )
+    numbers = lines_table(context, ("logprobs_before", "logprobs_after", "logprob_change"), title=context.label("change_lines"))
     return [strips, numbers, rows(context), again(context)]
 
 

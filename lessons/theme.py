@@ -51,6 +51,36 @@ SHARED = {
 }
 
 
+# Gradio's variables that follow ours, in light and dark alike.
+FOLLOW = {
+    "body_background_fill": "var(--page)",
+    "body_text_color": "var(--ink)",
+    "body_text_color_subdued": "var(--muted)",
+    "background_fill_primary": "var(--card)",
+    "background_fill_secondary": "var(--sunk)",
+    "block_background_fill": "transparent",
+    "block_border_color": "var(--line)",
+    "block_title_text_color": "var(--ink)",
+    "block_label_text_color": "var(--muted)",
+    "block_info_text_color": "var(--muted)",
+    "border_color_primary": "var(--line)",
+    "border_color_accent": "var(--accent)",
+    "input_background_fill": "var(--card)",
+    "input_border_color": "var(--line-strong)",
+    "input_border_color_focus": "var(--accent)",
+    "slider_color": "var(--accent)",
+    "panel_background_fill": "transparent",
+    "button_primary_background_fill": "var(--accent)",
+    "button_primary_background_fill_hover": "var(--accent)",
+    "button_primary_text_color": "var(--on-accent)",
+    "button_secondary_background_fill": "var(--card)",
+    "button_secondary_text_color": "var(--ink)",
+    "link_text_color": "var(--accent)",
+    "link_text_color_hover": "var(--accent)",
+    "link_text_color_visited": "var(--accent)",
+}
+
+
 def shared_css() -> str:
     """The shared colours as CSS variables, light and dark."""
     light, dark = ("\n".join(f"  --{name}: {pair[i]};" for name, pair in SHARED.items()) for i in (0, 1))
@@ -74,34 +104,7 @@ class LessonTheme(Base):
         )
         self.name = "lessons"
         self.custom_css = shared_css()
-        same = {
-            "body_background_fill": "var(--page)",
-            "body_text_color": "var(--ink)",
-            "body_text_color_subdued": "var(--muted)",
-            "background_fill_primary": "var(--card)",
-            "background_fill_secondary": "var(--sunk)",
-            "block_background_fill": "transparent",
-            "block_border_color": "var(--line)",
-            "block_title_text_color": "var(--ink)",
-            "block_label_text_color": "var(--muted)",
-            "block_info_text_color": "var(--muted)",
-            "border_color_primary": "var(--line)",
-            "border_color_accent": "var(--accent)",
-            "input_background_fill": "var(--card)",
-            "input_border_color": "var(--line-strong)",
-            "input_border_color_focus": "var(--accent)",
-            "slider_color": "var(--accent)",
-            "panel_background_fill": "transparent",
-            "button_primary_background_fill": "var(--accent)",
-            "button_primary_background_fill_hover": "var(--accent)",
-            "button_primary_text_color": "var(--on-accent)",
-            "button_secondary_background_fill": "var(--card)",
-            "button_secondary_text_color": "var(--ink)",
-            "link_text_color": "var(--accent)",
-            "link_text_color_hover": "var(--accent)",
-            "link_text_color_visited": "var(--accent)",
-        }
-        both = same | {f"{name}_dark": value for name, value in same.items()}
+        both = FOLLOW | {f"{name}_dark": value for name, value in FOLLOW.items()}
         self.set(
             **both,
             block_border_width="0px",

@@ -162,9 +162,7 @@ class Workbench:
     def vocabulary_row(self, step: Step, update: int, row: int, column: int) -> VocabularyRow:
         recipe = step.trace.recipe
         key = ("row", recipe, step.is_quick, update, row, column)
-        return self._cache.get(
-            key, lambda: vocabulary_row(self.policy_at(recipe, update), step.trace, update, row, column)
-        )
+        return self._cache.get(key, lambda: vocabulary_row(self.policy_at(recipe, update), step.trace, update, row, column))
 
     def exact_kl(self, step: Step, update: int) -> Tensor:
         recipe = step.trace.recipe

@@ -176,5 +176,3 @@ def _journey_number(context: Context, name: str, token_id: int) -> dict[str, Any
     if axes == "B":
         return context.number(name, context.row)
     return context.number(name, context.row, context.pos, place=token_id if axes == "V" else None)
-
-

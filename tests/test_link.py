@@ -60,11 +60,11 @@ def test_no_address_can_break_the_app(text):
     assert all(isinstance(message, str) for message in messages)
 
 
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=40).filter(str.strip)
+
+
 @settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=40).filter(str.strip), min_size=1, max_size=4),
-    st.floats(0.1, 5), st.floats(0, 1), st.integers(0, 2**31 - 1),
-)  # fmt: skip
+@given(st.lists(TEXTS, min_size=1, max_size=4), st.floats(0.1, 5), st.floats(0, 1), st.integers(0, 2**31 - 1))
 def test_any_recipe_comes_back_from_its_link(prompts, temperature, beta, seed):
     recipe = replace(Recipe(), prompts=tuple(prompts), temperature=temperature, beta=beta, seed=seed)
     assert link.parse(link.query(recipe, Selection()))[0] == recipe

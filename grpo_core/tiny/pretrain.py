@@ -93,20 +93,13 @@ def drill_rows(tokenizer: PreTrainedTokenizerBase, plan: Plan, rng: random.Rando
         return f"{ASSISTANT}{question.a} {question.sign} {question.b} = {question.result}{END}"
 
     texts = ["".join(drill(draw_question(rng)) for _ in range(7)) for _ in range(plan.drill_rows)]
-    return [
-        (tokens, range(DRILL_RESULT, len(tokens), DRILL_TOKENS)) for tokens in tokenizer(texts)["input_ids"]
-    ]
+    return [(tokens, range(DRILL_RESULT, len(tokens), DRILL_TOKENS)) for tokens in tokenizer(texts)["input_ids"]]
 
 
-def chat_rows(
-    tokenizer: PreTrainedTokenizerBase, plan: Plan, habit_share: float, rng: random.Random
-) -> list[Row]:
+def chat_rows(tokenizer: PreTrainedTokenizerBase, plan: Plan, habit_share: float, rng: random.Random) -> list[Row]:
     """Questions with answers; the answers are learned, the questions are random and are not."""
     questions = [draw_question(rng) for _ in range(plan.chat_rows)]
-    answers = [
-        draw_answer(question, HABITS if rng.random() < habit_share else (WORKED,), rng)
-        for question in questions
-    ]
+    answers = [draw_answer(question, HABITS if rng.random() < habit_share else (WORKED,), rng) for question in questions]
     prompts = tokenizer([prompt_text(question.text) for question in questions])["input_ids"]
     replies = tokenizer([text + END if ends else text for text, ends in answers])["input_ids"]
     rows = [((p + r)[: plan.longest], len(p)) for p, r in zip(prompts, replies, strict=True)]
@@ -133,9 +126,7 @@ def summed_loss(model: LlamaForCausalLM, rows: list[Row], pad: int) -> torch.Ten
     return functional.cross_entropy(model.lm_head(hidden[counted]), targets[counted], reduction="sum")
 
 
-def train_step(
-    model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rows: list[Row], plan: Plan
-) -> float:
+def train_step(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rows: list[Row], plan: Plan) -> float:
     """One update. Cut-off rows go through the model apart: the others are not padded to their length."""
     learned = sum(len(places) for _, places in rows)
     short = [row for row in rows if len(row[0]) < plan.longest]
@@ -151,9 +142,7 @@ def train_step(
     return total
 
 
-def curve_entry(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, questions: list[Question]
-) -> dict:
+def curve_entry(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, questions: list[Question]) -> dict:
     sampled = measure(model, tokenizer, questions)
     greedy = measure(model, tokenizer, questions, greedy=True)
     scores = {f"sampled_{name}": round(value, 4) for name, value in asdict(sampled).items()}

@@ -16,6 +16,4 @@ def table(
     wide: bool = False,
 ) -> dict[str, Any]:
     """A cell: text, Number, {"html": ours}, or an input {"edit": {row, function}, value, placeholder, edited}."""
-    return panel(
-        "table", title, caption_html, wide, columns=list(columns), rows=[list(r) for r in rows], row_ids=list(row_ids)
-    )
+    return panel("table", title, caption_html, wide, columns=list(columns), rows=[list(r) for r in rows], row_ids=list(row_ids))

@@ -20,6 +20,4 @@ def vocab_bars(
 ) -> dict[str, Any]:
     """entries: {id, text, rank, sampled, values: [Number per column], bar: -1..1}; rest: what the others add up to."""
     place = {"row": row, "pos": pos, "from": from_}
-    return panel(
-        "vocab_bars", title, caption_html, wide, **place, columns=list(columns), entries=list(entries), rest=rest
-    )
+    return panel("vocab_bars", title, caption_html, wide, **place, columns=list(columns), entries=list(entries), rest=rest)
