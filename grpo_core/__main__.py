@@ -100,7 +100,7 @@ _STEP_FLAGS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="python -m grpo_core", description=__doc__.splitlines()[0])
+    top = argparse.ArgumentParser(prog="python -m grpo_core", description=(__doc__ or "").splitlines()[0])
     commands = top.add_subparsers(dest="command", required=True)
     step = commands.add_parser("step", help="one real GRPO step, printed")
     step.add_argument("--json", action="store_true", help="one JSON object instead of text")

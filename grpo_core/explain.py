@@ -95,6 +95,7 @@ KL_SLOPE = {
 @torch.no_grad()
 def exact_token_kl(policy: Policy, reference: Policy, trace: StepTrace, update: int) -> Float[Tensor, "B T"]:
     """KL(policy || reference) summed over the whole vocabulary at every trained position; 0 where masked."""
+    assert trace.ref_hidden is not None, "the step was run without a reference"
     temperature = trace.recipe.temperature
     pieces = []
     for mine, theirs in zip(trace.updates[update].hidden.split(256), trace.ref_hidden.split(256), strict=True):

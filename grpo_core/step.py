@@ -70,6 +70,7 @@ def grpo_step(
         old = scored.logprobs.detach() if old is None else old
         ref_logprobs = ref.logprobs if ref else old
         updates.append(_update(policy, optimizer, scored, old, ref_logprobs, advantages, batch, recipe))
+    assert old is not None, "a recipe has at least one update"
     return StepTrace(
         recipe=recipe, rollout=rollout, batch=batch, advantages=advantages, old_logprobs=old,
         ref_logprobs=ref_logprobs, ref_hidden=ref.hidden if ref else None, updates=tuple(updates),
@@ -86,6 +87,7 @@ def _update(
     terms.policy_logprobs.retain_grad()
     optimizer.zero_grad(set_to_none=True)
     terms.loss.backward()
+    assert terms.policy_logprobs.grad is not None
     norms = grad_norms(policy)
     total = float(torch.tensor(list(norms.values())).norm())
     finite = total == total and total != float("inf")
@@ -102,8 +104,8 @@ def _update(
 def grad_norms(policy: Policy) -> dict[str, float]:
     """L2 norm of the gradient of each parameter that has one."""
     named = [(name, p.grad) for name, p in policy.model.named_parameters() if p.grad is not None]
-    norms = torch._foreach_norm([grad for _, grad in named])
-    return dict(zip([name for name, _ in named], torch.stack(norms).tolist(), strict=True))
+    norms = torch.stack([grad.norm() for _, grad in named])  # one transfer for all of them
+    return dict(zip([name for name, _ in named], norms.tolist(), strict=True))
 
 
 def detached(terms: LossTerms) -> LossTerms:

@@ -68,24 +68,27 @@ class Batch:
         """Prompt + completion, as the model reads them."""
         if self.input_ids is not None:
             return self.input_ids
+        assert self.prompt_ids is not None and self.completion_ids is not None
         return torch.cat([self.prompt_ids, self.completion_ids], dim=1)
 
     def row_mask(self) -> Bool[Tensor, "B S"]:
         """True on every real token, prompt and completion: the model's attention mask."""
         if self.attention_mask is not None:
             return self.attention_mask
+        assert self.prompt_mask is not None and self.completion_mask is not None
         return torch.cat([self.prompt_mask, self.completion_mask], dim=1)
 
     def row_completion_mask(self) -> Bool[Tensor, "B S"]:
         """True on completion tokens, over the whole row."""
         if self.response_mask is not None:
             return self.response_mask
+        assert self.prompt_mask is not None and self.completion_mask is not None
         return torch.cat([torch.zeros_like(self.prompt_mask), self.completion_mask], dim=1)
 
     def token_positions(self) -> Int[Tensor, " T"]:
         """The place in the row (0 … S-1, padding included) of the token that each column scores."""
         width = self.row_ids().shape[1]
-        first = 1 if self.layout == "sequence" else self.prompt_ids.shape[1]
+        first = 1 if self.prompt_ids is None else self.prompt_ids.shape[1]
         return torch.arange(first, width)
 
     def loss_mask(self) -> Bool[Tensor, "B T"]:

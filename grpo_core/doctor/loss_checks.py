@@ -126,6 +126,7 @@ def logprob_gradient_closed_form(evidence: Evidence) -> list[Finding]:
 
 def logit_gradient_closed_form(evidence: Evidence) -> list[Finding]:
     """d loss / d logits of the selected row is (one-hot - p) · d loss/d log-prob / T."""
+    assert evidence.token is not None and evidence.row is not None
     row, column = evidence.token
     upstream = evidence.step.logprob_grad[row, column]
     expected = closed_form_logit_grad(evidence.row, upstream, evidence.trace.recipe.temperature)
@@ -184,6 +185,7 @@ def update_applied(evidence: Evidence) -> list[Finding]:
 
 def update_direction(evidence: Evidence) -> list[Finding]:
     """Weighted by advantage, the tokens became likelier. Single tokens may move the other way: weights are shared."""
+    assert evidence.effect is not None
     trace, weight = evidence.trace, evidence.step.terms.token_weight
     gain = float((weight * trace.advantages.advantages.unsqueeze(1) * evidence.effect.change).sum())
     has_advantage = bool((trace.advantages.advantages != 0).any())

@@ -56,6 +56,7 @@ def shift_probe(evidence: Evidence) -> list[Finding]:
 
 def probabilities_sum(evidence: Evidence) -> list[Finding]:
     """The selected row's probabilities sum to 1."""
+    assert evidence.row is not None
     total = float(evidence.row.probs.double().sum())
     if abs(total - 1) <= 1e-4:
         return []
@@ -71,6 +72,7 @@ def probabilities_sum(evidence: Evidence) -> list[Finding]:
 
 def gather_matches_sampler(evidence: Evidence) -> list[Finding]:
     """The cell that gather picked in the selected row is the number that the step used (and, at first, the sampler's)."""
+    assert evidence.token is not None and evidence.row is not None
     row, column = evidence.token
     gathered, used = float(evidence.row.logprob), float(evidence.step.terms.policy_logprobs[row, column])
     others = {"policy_logprobs": used}

@@ -20,6 +20,7 @@ def _completion(evidence: Evidence) -> tuple[Tensor, Tensor, Tensor]:
 
 def ids_in_vocab(evidence: Evidence) -> list[Finding]:
     """Every id is one of the model's."""
+    assert evidence.policy is not None
     ids, size = evidence.trace.batch.row_ids(), evidence.policy.vocab_size
     outside = (ids < 0) | (ids >= size)
     if not outside.any():
@@ -38,6 +39,7 @@ def ids_in_vocab(evidence: Evidence) -> list[Finding]:
 
 def double_bos(evidence: Evidence) -> list[Finding]:
     """No prompt starts with the start token twice (a chat template that writes it, and a tokenizer that adds it)."""
+    assert evidence.policy is not None
     bos, batch = evidence.policy.bos_id, evidence.trace.batch
     if bos is None:
         return []
@@ -58,6 +60,7 @@ def double_bos(evidence: Evidence) -> list[Finding]:
 
 def _first_eos(evidence: Evidence) -> tuple[Tensor, Tensor]:
     """[B T] True at the first EOS of each completion, and True behind it."""
+    assert evidence.policy is not None
     ids, _, positions = _completion(evidence)
     completion = evidence.trace.rollout.prompt_ids.shape[1] <= positions
     is_eos = torch.isin(ids, torch.tensor(sorted(evidence.policy.eos_ids))) & completion
