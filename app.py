@@ -3,13 +3,21 @@
 import argparse
 import os
 import sys
+from typing import NoReturn
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before Gradio is imported: no request leaves this machine
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
+class OneLine(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Every tensor of one real GRPO step, in the browser.")
+    parser = OneLine(description="Every tensor of one real GRPO step, in the browser.")
     parser.add_argument("--model", metavar="PATH|ID", default="tiny", help="a folder or hub id (the built-in one)")
     parser.add_argument("--lang", default="en", help="language of the page where the link names none (default: en)")
     parser.add_argument("--port", type=int, default=7860)

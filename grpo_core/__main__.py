@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor
 
@@ -99,8 +99,15 @@ _STEP_FLAGS = {
 }  # fmt: skip
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="python -m grpo_core", description=(__doc__ or "").splitlines()[0])
+class OneLine(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def parser() -> OneLine:
+    top = OneLine(prog="python -m grpo_core", description=(__doc__ or "").splitlines()[0])
     commands = top.add_subparsers(dest="command", required=True)
     step = commands.add_parser("step", help="one real GRPO step, printed")
     step.add_argument("--json", action="store_true", help="one JSON object instead of text")

@@ -96,24 +96,26 @@ def group_advantages(
     weight = torch.tensor(list(weights), dtype=values.dtype)
     valid = ~missing.all(1)
     reward = torch.where(missing, 0.0, values * weight).sum(1)
-    baseline, group_average, spread = torch.zeros_like(reward), torch.zeros_like(reward), torch.zeros_like(reward)
+    # Means and spreads in fp64: in fp32 those of rewards near a million would be noise.
+    exact = reward.double()
+    baseline, group_average, spread = torch.zeros_like(exact), torch.zeros_like(exact), torch.zeros_like(exact)
     zero_std = torch.zeros_like(valid)
     for group in group_ids.unique():
         rows = ((group_ids == group) & valid).nonzero().flatten()
         if len(rows) == 0:
             continue
-        members = reward[rows]
-        baseline[rows] = ADVANTAGE_MEAN[mean](members, reward[valid])
+        members = exact[rows]
+        baseline[rows] = ADVANTAGE_MEAN[mean](members, exact[valid])
         group_average[rows] = members.mean()
         zero_std[rows] = (members == members[0]).all()
         if ADVANTAGE_STD[std] is not None:
-            spread[rows] = ADVANTAGE_STD[std](members, reward[valid])
+            spread[rows] = ADVANTAGE_STD[std](members, exact[valid])
     scale = torch.where(spread == 0, 1.0, spread + eps)
     # Equal rewards have advantage 0 by definition; their rounded mean may differ from them in the last bit.
-    centred = torch.where(zero_std & (mean in ("group", "leave-one-out")), 0.0, reward - baseline)
+    centred = torch.where(zero_std & (mean in ("group", "leave-one-out")), 0.0, exact - baseline)
     return Advantages(
         rewards=values, missing=missing, weights=weight, valid=valid,
-        reward=torch.where(valid, reward, float("nan")), baseline=baseline, scale=scale,
-        group_mean=group_average, group_std=spread, zero_std=zero_std,
-        advantages=torch.where(valid, centred / scale, 0.0),
+        reward=torch.where(valid, reward, float("nan")), baseline=baseline.to(reward), scale=scale.to(reward),
+        group_mean=group_average.to(reward), group_std=spread.to(reward), zero_std=zero_std,
+        advantages=torch.where(valid, centred / scale, 0.0).to(reward),
     )  # fmt: skip

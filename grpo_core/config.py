@@ -5,7 +5,6 @@ A recipe is cache key, link and test id at once: the same recipe on the same wei
 forgiving way in for links: it falls back to the default field by field and says so.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
@@ -121,8 +120,8 @@ SAMPLING_FIELDS = (
 
 def _number(low: float | int, high: float | int, *, open_low: bool = False):
     def ok(value: Any) -> bool:
-        real = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        return real and (low < value if open_low else low <= value) and value <= high
+        real = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return real and (low < value if open_low else low <= value) and value <= high  # False for NaN and the infinities
 
     return ok
 
@@ -153,7 +152,8 @@ def _edits(value: Any) -> bool:
 
 def _names(table):
     def ok(value: Any) -> bool:
-        return isinstance(value, tuple) and len(value) >= 1 and len(set(value)) == len(value) and set(value) <= set(table)
+        named = isinstance(value, tuple) and len(value) >= 1 and all(isinstance(name, str) for name in value)
+        return named and len(set(value)) == len(value) and set(value) <= set(table)
 
     return ok
 

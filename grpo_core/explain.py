@@ -14,8 +14,8 @@ from torch import Tensor
 from .advantages import ADVANTAGE_MEAN, ADVANTAGE_STD, group_advantages
 from .config import Recipe
 from .kl import KL, exact_kl
-from .logprobs import gather, labels, log_softmax, scatter, score_tokens
-from .loss import AGGREGATION, SURROGATE, LossConfig, Totals
+from .logprobs import gather, labels, log_softmax, row_entropy, scatter, score_tokens
+from .loss import AGGREGATION, SURROGATE, LossConfig, Totals, times
 from .policy import Policy
 from .step import advantages_of
 from .types import Advantages, StepTrace
@@ -33,7 +33,9 @@ class VocabularyRow:
     rank: int  # of the sampled token among all, 1 = most likely
     logprob: Float[Tensor, ""]  # gathered at the sampled id
     order: Int[Tensor, " V"]  # ids by falling probability
-    logit_grad: Float[Tensor, " V"]  # d loss / d raw logits, by autograd
+    entropy: Float[Tensor, ""]  # of this row, nats
+    entropy_grad: float  # d loss / d entropy: -entropy_coef · weight
+    logit_grad: Float[Tensor, " V"]  # d loss / d raw logits, by autograd, through the log-prob and the entropy bonus
 
 
 def trained_index(trace: StepTrace, row: int, column: int) -> int:
@@ -54,20 +56,29 @@ def vocabulary_row(policy: Policy, trace: StepTrace, update: int, row: int, colu
     sampled = labels(trace.batch)[row, column]
     logprobs = log_softmax(logits, trace.recipe.temperature)
     logprob = gather(logprobs, sampled.unsqueeze(0))
-    (grad,) = torch.autograd.grad(logprob, logits, grad_outputs=step.logprob_grad[row, column].unsqueeze(0).float())
+    entropy = row_entropy(logprobs)
+    entropy_grad = -trace.recipe.entropy_coef * step.terms.entropy_weight[row, column]
+    upstream = [step.logprob_grad[row, column].float().unsqueeze(0), entropy_grad.float().unsqueeze(0)]
+    (grad,) = torch.autograd.grad([logprob, entropy], logits, grad_outputs=upstream)
     raw, row_logprobs = logits.detach()[0].float(), logprobs.detach()[0]
     return VocabularyRow(
         logits=raw, scaled_logits=raw / trace.recipe.temperature, logprobs=row_logprobs, probs=row_logprobs.exp(),
         sampled_id=int(sampled), rank=int((row_logprobs > row_logprobs[sampled]).sum()) + 1,
-        logprob=logprob.detach()[0], order=row_logprobs.argsort(descending=True), logit_grad=grad[0],
+        logprob=logprob.detach()[0], order=row_logprobs.argsort(descending=True),
+        entropy=entropy.detach()[0], entropy_grad=float(entropy_grad), logit_grad=grad[0],
     )  # fmt: skip
 
 
 def closed_form_logit_grad(row: VocabularyRow, logprob_grad: Tensor, temperature: float) -> Float[Tensor, " V"]:
-    """(one-hot of the sampled token - probabilities) · d loss/d log-prob / T: what autograd must return."""
+    """(one-hot of the sampled token - probabilities) · d loss/d log-prob / T: what autograd must return.
+
+    An entropy bonus adds -p · (log p + entropy) · d loss/d entropy / T.
+    """
     one_hot = torch.zeros_like(row.probs)
     one_hot[row.sampled_id] = 1.0
-    return (one_hot - row.probs) * logprob_grad / temperature
+    pull = (one_hot - row.probs) * logprob_grad
+    bonus = -row.probs * (row.logprobs + row.entropy)
+    return (pull + times(row.entropy_grad, bonus)) / temperature
 
 
 def closed_form_logprob_grad(trace: StepTrace, update: int) -> Float[Tensor, "B T"]:
@@ -81,7 +92,7 @@ def closed_form_logprob_grad(trace: StepTrace, update: int) -> Float[Tensor, "B 
     difference = torch.where(trace.batch.loss_mask(), terms.policy_logprobs - trace.ref_logprobs, 0.0)
     slope = KL_SLOPE[config.kl_estimator](difference)
     slope = torch.where(trace.batch.loss_mask(), slope, 0.0)
-    return pull + config.beta * terms.kl_weight * slope
+    return pull + times(config.beta, terms.kl_weight * slope)
 
 
 KL_SLOPE = {

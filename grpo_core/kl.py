@@ -5,6 +5,7 @@ k1 = x is unbiased and may be negative, k2 = x^2/2 is biased and never negative,
 negative (GRPO, DeepSeekMath eq. 4). None clamps. `exact_kl` is what they estimate: the sum over the vocabulary.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -30,5 +31,6 @@ KL = {"k3": k3, "k1": k1, "k2": k2, "abs": absolute}
 
 
 def exact_kl(policy_logprobs: Float[Tensor, "*N V"], ref_logprobs: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
-    """KL(policy || reference) of whole rows of log-probs: sum_v p_v (log p_v - log q_v), in nats."""
-    return (policy_logprobs.exp() * (policy_logprobs - ref_logprobs)).sum(-1)
+    """KL(policy || reference) of whole rows of log-probs: sum_v p_v (log p_v - log q_v), in nats; p_v = 0 adds 0."""
+    terms = policy_logprobs.exp() * (policy_logprobs - ref_logprobs)
+    return torch.where(policy_logprobs > -torch.inf, terms, 0.0).sum(-1)

@@ -116,6 +116,11 @@ AGGREGATION = {
 }
 
 
+def times(coefficient: float, part: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """coefficient · part; 0 switches the part off even where it has overflown (0 · inf is NaN)."""
+    return coefficient * part if coefficient else torch.zeros_like(part)
+
+
 def policy_loss(
     policy_logprobs: Float[Tensor, "B T"],
     old_logprobs: Float[Tensor, "B T"],
@@ -152,7 +157,7 @@ def policy_loss(
     kl_part = (kl_weight * kl).sum()
     entropy_weight = token_weight
     entropy_part = (entropy_weight * entropy).sum()
-    loss = policy_part + config.beta * kl_part - config.entropy_coef * entropy_part
+    loss = policy_part + times(config.beta, kl_part) - times(config.entropy_coef, entropy_part)
     return LossTerms(
         policy_logprobs=policy_logprobs, log_ratio=log_ratio, ratio=ratio, clipped_ratio=clipped_ratio,
         surrogate=surrogate, clipped_surrogate=clipped_surrogate, is_clipped=is_clipped, correction=correction,

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import torch
 from jaxtyping import Bool, Float, Int
+from jinja2.exceptions import TemplateError
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -33,8 +34,8 @@ class Policy:
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
         self.max_length: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.eos_ids = _eos_ids(model, tokenizer)
-        pad = tokenizer.pad_token_id
-        self.pad_id: int = pad if pad is not None else min(self.eos_ids, default=0)
+        pad = tokenizer.pad_token_id  # may be new to the model; padding is masked, so any id that it knows will do
+        self.pad_id: int = pad if pad is not None and pad < self.vocab_size else min(self.eos_ids, default=0)
         self.bos_id: int | None = tokenizer.bos_token_id
         self.takes_positions = "position_ids" in inspect.signature(self._body.forward).parameters
 
@@ -81,9 +82,12 @@ class Policy:
         """Prompt ids: through the chat template where the tokenizer has one, else as plain text."""
         if self.has_chat_template:
             messages = [{"role": "user", "content": prompt}]
-            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            return self.tokenizer(text, add_special_tokens=False).input_ids
-        return self.tokenizer(prompt).input_ids
+            try:
+                text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            except TemplateError as error:
+                raise ValueError(f"model: the chat template of {self.name!r} refuses: {_first_line(error)}") from error
+            return self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+        return self.tokenizer(prompt, verbose=False).input_ids  # `sample` says what is too long, and by how much
 
     @property
     def has_chat_template(self) -> bool:
@@ -126,16 +130,20 @@ def load_policy(name: str = "tiny") -> Policy:
     """
     source = _source(name)
     try:
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)  # None would ask at the terminal
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"model: found {name!r}, no readable config.json there ({_first_line(error)})") from error
+    if getattr(config, "is_encoder_decoder", False):
+        raise ValueError(f"model: found {name!r}, an encoder-decoder ({config.model_type}); allowed: a decoder-only causal LM")
     _refuse_too_large(name, config)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"model: found {name!r}, no tokenizer could be read ({_first_line(error)})") from error
     try:
-        loaded = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        loaded = AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+        )
         model, info = loaded  # pyright: ignore[reportGeneralTypeIssues]  # its annotation knows the model alone
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"model: found {name!r}, no weights of a causal LM could be read ({_first_line(error)})") from error
@@ -143,6 +151,7 @@ def load_policy(name: str = "tiny") -> Policy:
         absent = sorted(info["missing_keys"])
         raise ValueError(f"model: found {name!r} without {len(absent)} of its weights ({absent[0]}); was it saved completely?")
     policy = Policy(model, tokenizer, name)
+    _prove_sampling(policy)
     _prove_projection(policy)
     return policy
 
@@ -155,12 +164,14 @@ def _source(name: str) -> str:
         if not (path / "config.json").exists():
             raise ValueError(f"model: found folder {name!r} without config.json; allowed: a folder saved by transformers")
         if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
-            raise ValueError(f"model: found folder {name!r} without weights (*.safetensors); was it saved completely?")
+            raise ValueError(
+                f"model: found folder {name!r} without weights; allowed: a folder saved by transformers (*.safetensors)"
+            )
         return str(path)
     if path.exists():
         raise ValueError(f"model: found the file {name!r}; allowed: a folder, a hub id, or {', '.join(BUILT_IN)}")
     if name.startswith((".", "~", "/")) or name.count("/") != 1 and "/" in name or "\\" in name:
-        raise ValueError(f"model: found path {name!r}, which does not exist")
+        raise ValueError(f"model: found no {name!r}; allowed: an existing folder, a hub id, or {', '.join(BUILT_IN)}")
     return name
 
 
@@ -168,7 +179,7 @@ def _refuse_too_large(name: str, config) -> None:
     """Count the parameters without any memory for them, and compare with what a step needs."""
     with torch.device("meta"):
         try:
-            model = AutoModelForCausalLM.from_config(config)
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         except (ValueError, KeyError) as error:
             raise ValueError(f"model: found {name!r}, which is not a causal LM ({_first_line(error)})") from error
     parameters = sum(p.numel() for p in model.parameters())
@@ -178,6 +189,31 @@ def _refuse_too_large(name: str, config) -> None:
             f"model: {name!r} has {parameters / 1e9:.2f} B parameters; one step needs about {need / 2**30:.1f} GiB "
             f"({COPIES} copies in fp32), {free / 2**30:.1f} GiB are free; choose a smaller model"
         )
+
+
+@torch.no_grad()
+def _prove_sampling(policy: Policy) -> None:
+    """A row read token by token behind a cache, and without its left padding, must have the states of one whole pass."""
+    who = f"model: {policy.name!r} ({policy.model.config.model_type})"
+    ids = torch.arange(10).reshape(2, 5) % policy.vocab_size
+    mask = torch.tensor([[True] * 5, [False] * 2 + [True] * 3])
+    whole = policy.hidden(ids, mask)[:, 2:]
+    limit = 1e-3 * max(1.0, whole.abs().max().item())
+
+    def prove(states: Tensor, expected: Tensor, fault: str) -> None:
+        if not (states - expected).abs().max().item() <= limit:
+            raise ValueError(f"{who} {fault}; allowed: a causal LM that reads a row from left to right")
+
+    prove(policy.hidden(ids[:, :4], mask[:, :4])[:, 2:], whole[:, :2], "lets a token see those behind it")
+    prove(policy.hidden(ids[1:, 2:], mask[1:, 2:]), whole[1:], "gives other states to a prompt that is padded at the left")
+    positions, cache, pieces = position_ids(mask), None, []
+    try:
+        for start, end in ((0, 3), (3, 4), (4, 5)):
+            state, cache = policy.extend(ids[:, start:end], mask[:, :end], positions[:, start:end], cache)
+            pieces.append(state[:, -1:])
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{who} cannot be sampled from with a cache here ({_first_line(error)})") from error
+    prove(torch.cat(pieces, dim=1), whole, "gives other states from its cache than in one pass over the row")
 
 
 @torch.no_grad()

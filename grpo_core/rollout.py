@@ -40,6 +40,11 @@ def encode_prompts(policy: Policy, prompts: tuple[str, ...], recipe: Recipe) -> 
     for number, (prompt, ids) in enumerate(zip(prompts, encoded, strict=True), start=1):
         if not ids:
             raise ValueError(f"prompts: prompt {number} ({prompt[:40]!r}) becomes 0 tokens, allowed: at least 1")
+        if max(ids) >= policy.vocab_size:
+            raise ValueError(
+                f"prompts: prompt {number} has the id {max(ids)}, allowed: below {policy.vocab_size} "
+                f"(the tokenizer of {policy.name!r} knows more tokens than the model)"
+            )
         room = policy.max_length and policy.max_length - recipe.max_completion_length
         if room is not None and len(ids) > room:
             raise ValueError(
@@ -65,6 +70,8 @@ def generate(
     for _ in range(recipe.max_completion_length):
         hidden, cache = policy.extend(ids, mask, position_ids(mask)[:, -ids.shape[1] :], cache)
         logprobs = log_softmax(policy.project(hidden[:, -1]), recipe.temperature)
+        if logprobs.isnan().any():
+            raise ValueError(f"model: {policy.name!r} gives logits that are not finite; have its weights run away?")
         filtered = filters(ids, logprobs)
         chosen = torch.multinomial(filtered.softmax(-1), 1, generator=generator).squeeze(1)
         kept = filtered.exp().sum(-1).clamp(max=1.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .components import tensor_grid, token_strip, token_table
+from .components import tensor_grid, text, token_strip, token_table
 from .lesson import Context
 from .numbers import shown
 from .quantities import QUANTITIES, tensor_of
@@ -70,6 +70,7 @@ def strip(
     tint: Callable[[int, int], float | None] | None = None,
     badge: Callable[[int], str | None] = lambda row: None,
     mark: Callable[[int, int], str | None] = lambda row, pos: None,
+    label: Callable[[Context, int], str] | None = None,
     **panel: Any,
 ) -> dict[str, Any]:
     """Rows of token chips; under each piece its id, or the number of the quantity `sub`."""
@@ -82,7 +83,7 @@ def strip(
             chip["sub"] = context.number(sub, row, pos) if sub else None
             chip |= {"tint": tint(row, pos) if tint else None, "mark": mark(row, pos)}
             chips.append({key: value for key, value in chip.items() if value is not None})
-        lines.append({"row": row, "label": row_label(context, row), "tokens": chips})
+        lines.append({"row": row, "label": (label or row_label)(context, row), "tokens": chips})
         if badge(row):
             lines[-1]["badge"] = badge(row)
     return token_strip(rows=lines, **panel)
@@ -150,6 +151,27 @@ def grid(context: Context, name: str, diverging: bool = True, **panel: Any) -> d
     )
 
 
+def not_moved_yet(context: Context, key: str, still: float) -> list[dict[str, Any]]:
+    """Why every number is still the same on the first update, and the way to the second."""
+    values = tensor_of(context, "ratio" if key == "clip" else key)[context.trace.batch.loss_mask()]
+    if context.update_index or not bool((values == still).all()):
+        return []
+    if not bool(context.trace.advantages.advantages.any()):
+        return nothing_to_learn(context)
+    if len(context.trace.updates) == 1:
+        return [text(html=context.html(f"{context.label(f'still_{key}')} {context.label('still_one_update')}"))]
+    there = {"label": context.label("see_update", number=2), "update": 1}
+    return [text(html=context.html(context.label(f"still_{key}")), go=there)]
+
+
+def nothing_to_learn(context: Context) -> list[dict[str, Any]]:
+    """Why a step has no advantages at all: no reward, or nobody to compare with."""
+    valid, pushes = context.trace.advantages.valid, bool(context.trace.advantages.advantages.any())
+    if context.recipe.group_size == 1 and bool(valid.any()) and not pushes:
+        return [text(html=context.html(context.label("group_of_one")))]
+    return [] if bool(valid.any()) else [text(html=context.html(context.label("no_reward_at_all")))]
+
+
 def largest(values: Tensor, mask: Tensor) -> float:
     """The magnitude that gets the full colour."""
     sizes = values.float().abs()[mask]
@@ -162,7 +184,7 @@ def figure(data: list[dict], x: str, y: str, **layout: Any) -> dict[str, Any]:
     base = {
         "margin": {"l": 56, "r": 16, "t": 16, "b": 48}, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
         "xaxis": {"title": {"text": x}, "zeroline": True}, "yaxis": {"title": {"text": y}, "zeroline": True},
-        "legend": {"orientation": "h", "y": 1.12, "x": 0}, "hovermode": "closest",
+        "legend": {"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0}, "hovermode": "closest",
     }  # fmt: skip
     for key, value in layout.items():
         base[key] = base[key] | value if isinstance(value, dict) and key in base else value

@@ -116,12 +116,14 @@ def draw(
     recipe: Recipe, shown: Shown, selection: Selection, answers: Answers, notices: Sequence[str] = ()
 ) -> tuple[Shown, Views]:
     """The best picture that needs no model run, and what is finished by now."""
-    if view.can_be_quick(recipe):
-        values = view.view(recipe, selection, answers, notices, "quick", shown.recipe)
-    elif not view.needs_model(recipe):
+    if view.bench().has_step(recipe):
         shown = shown if recipe == shown.recipe else Shown(recipe, shown.recipe)
-        return shown, dressed(view.view(recipe, selection, answers, notices, "full", shown.before), recipe, selection)
-    elif shown.recipe is None or view.needs_model(shown.recipe):
+        values = view.view(recipe, selection, answers, notices, "full", shown.before)
+        view.prepare_neighbours(recipe, selection, answers, shown.before)
+        return shown, dressed(values, recipe, selection)
+    if quick := _quick(recipe, shown, selection, answers, notices):
+        values = quick
+    elif shown.recipe is None or not view.bench().has_step(shown.recipe):
         values = {"nav": {}, "side": {}, "journey": {}, "picture": {"slug": selection.lesson, "panels": []}}
     else:
         values = view.view(shown.recipe, selection, answers, notices, "full", shown.before)
@@ -129,6 +131,16 @@ def draw(
         values["picture"] |= {"notice": list(notices), "query": link.query(recipe, selection)}
     values["picture"]["running"] = True
     return shown, dressed(values, recipe, selection)
+
+
+def _quick(recipe: Recipe, shown: Shown, selection: Selection, answers: Answers, notices: Sequence[str]):
+    """The loss alone; None where there is no rollout for it yet, or where the step refuses: `finish` then says why."""
+    if not view.can_be_quick(recipe):
+        return None
+    try:
+        return view.view(recipe, selection, answers, notices, "quick", shown.recipe)
+    except ValueError:
+        return None
 
 
 def dressed(values: dict[str, dict[str, Any]], recipe: Recipe, selection: Selection) -> Views:
@@ -196,7 +208,10 @@ def from_knob(knob: Knob, value: Any, current: Any) -> Any:
         raise ValueError(f"{knob.field}: found nothing, allowed: a value")
     kind = type(DEFAULTS[knob.field])
     whole = isinstance(value, float) and value.is_integer()
-    return kind(value) if kind is float or (kind is int and whole) else value
+    try:
+        return kind(value) if kind is float or (kind is int and whole) else value
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError(f"{knob.field}: found {str(value)[:40]!r}, allowed: a number") from None
 
 
 DEFAULTS = {field.name: field.default for field in fields(Recipe)}

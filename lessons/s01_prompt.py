@@ -3,7 +3,7 @@
 from grpo_core.logprobs import position_ids
 from grpo_core.rollout import encode_prompts
 
-from .components import exhibit
+from .components import table, text
 from .figures import prompt_width, strip
 from .lesson import Context
 from .source import assignment, whole
@@ -21,27 +21,34 @@ def first_rows(context: Context) -> list[int]:
     return [chosen[group] for group in sorted(chosen)]
 
 
+def prompt_label(context: Context, row: int) -> str:
+    return context.label("prompt_number", number=int(context.trace.batch.group_ids[row]) + 1)
+
+
 def build(context: Context) -> list[dict]:
     width = prompt_width(context)
     legend = [{"k": k, "label": context.label(f"kind_{k}")} for k in ("prompt", "special", "pad")]
     pieces = strip(
         context, first_rows(context), lambda row: list(range(width)), sub="input_ids",
         title=context.label("prompt_pieces"), caption_html=context.html(context.label("prompt_pieces_caption")),
-        legend=legend, wide=True,
+        legend=legend, wide=True, aligned="full", label=prompt_label,
     )  # fmt: skip
     positions = strip(
         context, first_rows(context), lambda row: list(range(width)), sub="position_ids",
         title=context.label("prompt_positions"), caption_html=context.html(context.label("prompt_positions_caption")),
-        wide=True,
+        wide=True, aligned="full", label=prompt_label,
     )  # fmt: skip
-    return [pieces, positions, joined_ids(context)]
+    welcome = text(html=context.html(context.label("welcome")))
+    plain = [] if context.policy.has_chat_template else [text(html=context.html(context.label("no_chat_template")))]
+    return [welcome, *plain, pieces, positions, joined_ids(context)]
 
 
 def joined_ids(context: Context) -> dict:
     """The founding document's example: prompt and completion ids are two lists that the model reads as one."""
-    return exhibit(
-        name=context.label("joined_ids"), said="prompt_ids", said_value="101 123 456 789",
-        right="completion_ids", right_value="234 567 890", why_html=context.html(context.label("joined_ids_why")),
+    lists = (("prompt_ids", "101 123 456 789"), ("completion_ids", "234 567 890"), ("input_ids", "101 123 456 789 234 567 890"))
+    return table(
+        columns=[context.label("column_quantity"), context.label("ids")], rows=[list(line) for line in lists],
+        title=context.label("joined_ids"), caption_html=context.html(context.label("joined_ids_why")),
     )  # fmt: skip
 
 

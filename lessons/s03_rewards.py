@@ -5,7 +5,7 @@ from grpo_core.advantages import group_advantages
 from grpo_core.step import rewards_after_edits
 
 from .components import table
-from .figures import row_label
+from .figures import nothing_to_learn, row_label
 from .lesson import Context
 from .numbers import shown
 from .source import assignment, whole
@@ -46,7 +46,7 @@ def build(context: Context) -> list[dict]:
          context.number("reward", row) if valid[row] else "–"]
         for row in rows
     ]  # fmt: skip
-    return [table(
+    return [*nothing_to_learn(context), table(
         columns=columns, rows=lines, row_ids=list(rows), wide=True, title=context.label("reward_table"),
         caption_html=context.html(context.label("reward_table_caption")),
     )]  # fmt: skip

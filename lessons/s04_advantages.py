@@ -4,9 +4,9 @@ from grpo_core import advantages as core
 from grpo_core.explain import winner_advantages
 
 from .components import chart, table
-from .figures import BLUE, GREY, ORANGE, figure, plain, row_label
+from .figures import BLUE, GREY, ORANGE, figure, nothing_to_learn, plain, row_label
 from .lesson import Context
-from .numbers import shown
+from .numbers import shown, sign
 from .quantities import tensor_of
 from .source import assignment, whole
 
@@ -27,7 +27,8 @@ def build(context: Context) -> list[dict]:
         figure=group_figure(context), alt=context.label("advantage_chart_alt"), height=150 + 90 * len(context.recipe.prompts),
         title=context.label("advantage_chart"), caption_html=context.html(context.label("advantage_chart_caption")), wide=True,
     )  # fmt: skip
-    return [line, row_table(context), conventions(context), winners(context)]
+    picture = [line] if bool(context.trace.advantages.valid.any()) else []
+    return [*nothing_to_learn(context), *picture, row_table(context), conventions(context), winners(context)]
 
 
 def group_figure(context: Context) -> dict:
@@ -46,14 +47,15 @@ def group_figure(context: Context) -> dict:
         })  # fmt: skip
         for place, row in enumerate(rows):
             value, advantage = float(trace.advantages.reward[row]), float(trace.advantages.advantages[row])
-            height = group + 0.12 + 0.1 * place
+            height = group + 0.12 + min(0.1, 0.75 / len(rows)) * place
             data.append({
                 "type": "scatter", "mode": "markers+text", "x": [value], "y": [height],
-                "customdata": [[row, context.trained_positions(row)[0]]], "text": [f"A = {shown(advantage)}"],
+                "customdata": [[row, context.trained_positions(row)[0]]],
+                "text": [f"{plain(row_label(context, row))}  A = {shown(advantage)}"],
                 "textposition": "middle right", "showlegend": False, "hovertext": plain(row_label(context, row)),
                 "hoverinfo": "text+x", "cliponaxis": False,
-                "marker": {"size": 15 if row == context.row else 11, "color": BLUE if advantage > 0 else ORANGE,
-                           "symbol": "triangle-right" if advantage > 0 else "triangle-left"},
+                "marker": {"size": 15 if row == context.row else 11, "color": (GREY, BLUE, ORANGE)[sign(advantage)],
+                           "symbol": ("circle", "triangle-right", "triangle-left")[sign(advantage)]},
             })  # fmt: skip
     ticks = groups.unique().tolist()
     texts = [context.label("prompt_number", number=group + 1) for group in ticks]
@@ -82,7 +84,7 @@ def conventions(context: Context) -> dict:
     rows = range(len(context.trace.batch.group_ids))
     names = [f"advantages@{mean}/{std}" for mean, std in context.conventions]
     return table(
-        columns=[context.label("column_row"), *(name.split("@")[1] for name in names)],
+        columns=[context.label("column_row"), *(name.split("@")[1].replace("/", "/\u200b") for name in names)],
         rows=[[row_label(context, row), *(context.number(name, row) for name in names)] for row in rows],
         row_ids=list(rows), title=context.label("conventions"), wide=True,
         caption_html=context.html(context.label("conventions_caption")),

@@ -18,7 +18,7 @@ def build(context: Context) -> list[dict]:
     legend = [{"k": k, "label": context.label(f"kind_{k}")} for k in ("pad", "special", "prompt", "completion", "eos", "cut")]
     rows = range(len(context.trace.batch.group_ids))
     bands = strip(
-        context, rows, all_positions(context), title=context.label("mask_bands"), legend=legend, wide=True,
+        context, rows, all_positions(context), title=context.label("mask_bands"), legend=legend, wide=True, aligned="bands",
         caption_html=context.html(context.label("mask_bands_caption")),
     )  # fmt: skip
     masks = lines_table(

@@ -18,7 +18,7 @@ SHOWN = 16
 
 def formula(context: Context) -> str:
     softmax = r"<<probs>> = \frac{\exp(<<logits>> / <<temperature>>)}{\sum_u \exp(z_u / <<temperature>>)}"
-    return softmax + "\n" + r"<<logprobs>> = \log <<probs>>"
+    return softmax + "\n" + r"<<logprobs>> = \frac{<<logits>>}{<<temperature>>} - \log \sum_u \exp(z_u / <<temperature>>)"
 
 
 def entries(context: Context, names: tuple[str, ...], ids: list[int], bar: str) -> list[dict]:

@@ -3,7 +3,7 @@
 from grpo_core import loss as core
 from grpo_core.step import grpo_step
 
-from .figures import grid, lines_table
+from .figures import grid, lines_table, not_moved_yet
 from .lesson import Context
 from .source import assignment, whole
 
@@ -29,7 +29,7 @@ def build(context: Context) -> list[dict]:
     whole_batch = grid(
         context, "log_ratio", title=context.label("ratio_grid"), caption_html=context.html(context.label("ratio_grid_caption"))
     )
-    return [table, whole_batch]
+    return [*not_moved_yet(context, "ratio", 1), table, whole_batch]
 
 
 def source(context: Context) -> list[dict]:

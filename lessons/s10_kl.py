@@ -6,7 +6,7 @@ from grpo_core.loss import policy_loss
 
 from .components import chart
 from .examples import kl_examples
-from .figures import BLUE, GREEN, GREY, ORANGE, curve, figure, grid, lines_table, token_dots
+from .figures import BLUE, GREEN, GREY, ORANGE, curve, figure, grid, lines_table, not_moved_yet, token_dots
 from .lesson import Context
 from .source import assignment, whole
 
@@ -40,7 +40,7 @@ def build(context: Context) -> list[dict]:
     whole_batch = grid(
         context, "kl", title=context.label("kl_grid"), caption_html=context.html(context.label("kl_grid_caption"))
     )
-    return [table, curves, whole_batch, *kl_examples(context)]
+    return [*not_moved_yet(context, "kl", 0), table, curves, whole_batch, *kl_examples(context)]
 
 
 def kl_figure(context: Context) -> dict:

@@ -3,9 +3,9 @@
 from grpo_core import loss as core
 from grpo_core.explain import surrogate_curve
 
-from .components import chart
+from .components import chart, text
 from .examples import clip_fraction_example, dual_clip_example
-from .figures import BLUE, GREY, ORANGE, curve, figure, lines_table, token_dots
+from .figures import BLUE, GREY, ORANGE, curve, figure, lines_table, not_moved_yet, token_dots
 from .lesson import Context
 from .source import assignment, whole
 
@@ -46,7 +46,17 @@ def build(context: Context) -> list[dict]:
         context, names, title=context.label("clip_lines"), caption_html=context.html(context.label("clip_lines_caption")),
         hot=lambda name, pos: winning(context, name, pos),
     )  # fmt: skip
-    return [diagram, table, dual_clip_example(context), clip_fraction_example(context)]
+    flat = (
+        [] if float(context.trace.advantages.advantages[context.row]) else [text(html=context.html(context.label("clip_flat")))]
+    )
+    return [
+        *not_moved_yet(context, "clip", 1),
+        *flat,
+        diagram,
+        table,
+        dual_clip_example(context),
+        clip_fraction_example(context),
+    ]
 
 
 def clip_figure(context: Context) -> dict:
@@ -69,7 +79,7 @@ def clip_figure(context: Context) -> dict:
     bounds = (1 - config.clip_low, 1 + config.clip_high)
     dashes = {"color": GREY, "width": 1, "dash": "dash"}
     edges = [{"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": dashes} for x in bounds]
-    return figure(data, "ratio", context.label("objective"), shapes=edges)
+    return figure(data, "ratio", "surrogate", shapes=edges)
 
 
 def source(context: Context) -> list[dict]:

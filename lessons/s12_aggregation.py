@@ -37,9 +37,14 @@ def build(context: Context) -> list[dict]:
         title=context.label("aggregation_table"), caption_html=context.html(context.label("aggregation_table_caption")),
     )  # fmt: skip
     parts = table(
-        columns=[context.label("column_part"), context.label("column_value")],
-        rows=[[name, context.number(name)] for name in ("policy_loss", "kl_loss", "beta", "entropy_loss", "loss")],
-        title=context.label("loss_parts"),
+        columns=[context.label(f"column_{key}") for key in ("part", "value", "times", "coefficient")],
+        rows=[
+            ["policy_loss", context.number("policy_loss"), "1", ""],
+            ["kl_loss", context.number("kl_loss"), "beta", context.number("beta")],
+            ["entropy_loss", context.number("entropy_loss"), "\N{MINUS SIGN} entropy_coef", context.number("entropy_coef")],
+            ["loss", context.number("loss"), "", ""],
+        ],
+        title=context.label("loss_parts"), caption_html=context.html(context.label("loss_parts_caption")),
     )  # fmt: skip
     count, columns = range(len(context.trace.batch.group_ids)), ("row_tokens", "advantages", "weighted_row_loss")
     rows = table(

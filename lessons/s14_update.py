@@ -50,6 +50,7 @@ def rows(context: Context) -> dict:
             for row in count
         ],
         row_ids=list(count), title=context.label("row_change_table"), wide=True,
+        caption_html=context.html(context.label("row_change_caption")),
     )  # fmt: skip
 
 

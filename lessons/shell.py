@@ -53,8 +53,8 @@ class Page:
         """Opening a link, editing a reward and turning a knob."""
         everything = [self.recipe, self.shown, self.notices, self.selection, *self.views, *self.knobs]
         opened = {"inputs": [self.address, self.shown, self.answers], "outputs": everything, "js": ADDRESS, **QUICK}
-        for listen in (page.load, self.back.click):
-            self.then_run(listen(partial(opening, self.lang), **opened))
+        for listen, fresh in ((page.load, True), (self.back.click, False)):
+            self.then_run(listen(partial(opening, self.lang, fresh), **opened))
         changed = {"outputs": [self.recipe, self.shown, self.notices, *self.views], **QUICK}
         edit = event(handlers.edit_reward, outputs=7)
         self.then_run(self.picture.edit(edit, self.state, trigger_mode="multiple", **changed))
@@ -162,11 +162,19 @@ def showing(trouble: str, notices: Any, recipe: Any, shown: Any, selection: Any,
     return [*unchanged(result, 7), *form]
 
 
-def opening(lang: str, query: str, shown: Any, answers: dict[str, str]) -> list[Any]:
-    """Opening a link also fills the form, in the link's language."""
+def opening(lang: str, fresh: bool, query: str, shown: Any, answers: dict[str, str]) -> list[Any]:
+    """Opening a link also fills the form, in the link's language. `fresh`: the form is as it was built, in `lang`."""
     opened = handlers.load(query, shown, answers, lang)
     recipe, selection = opened[0], opened[3]
-    return [*opened, *form_updates(recipe, selection.lang)]
+    updates = form_updates(recipe, selection.lang)
+    if fresh and selection.lang == lang:  # an update makes Gradio build the control anew, which costs three times as much
+        updates = [u["value"] if fits(k, u["value"]) else u for k, u in zip(KNOBS, updates, strict=True)]
+    return [*opened, *updates]
+
+
+def fits(knob: Knob, value: Any) -> bool:
+    """Whether the control can show the value as it was built."""
+    return knob.kind != "slider" or knob.low <= value <= knob.high
 
 
 def form_updates(recipe: Any, lang: str) -> list[Any]:

@@ -47,6 +47,7 @@ SHARED = {
     "ok-soft": ("#e6f5ec", "#14301f"),
     "warn-soft": ("#fdf1d8", "#352a12"),
     "bad-soft": ("#fdeceb", "#3a1b1a"),
+    "edge": ("rgb(30 25 10 / 18%)", "rgb(0 0 0 / 65%)"),
     "shade": ("0 1px 2px rgb(30 25 10 / 5%), 0 6px 24px -12px rgb(30 25 10 / 12%)", "0 1px 2px rgb(0 0 0 / 40%)"),
 }
 

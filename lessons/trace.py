@@ -19,6 +19,7 @@ from grpo_core import Policy, Recipe, Rollout, StepTrace, grpo_step, load_policy
 from grpo_core.explain import VocabularyRow, exact_token_kl, logprobs_after, vocabulary_row
 
 CACHE_BYTES = 512 * 2**20
+VALUES_BYTES = 64 * 2**20
 SMALL = 5_000_000  # parameters; below, handing work to a second core costs more than the work (8 x on a busy machine)
 
 
@@ -37,9 +38,13 @@ class Step:
 
 
 def size_of(value: Any) -> int:
-    """Bytes of all tensors below a value."""
+    """Bytes of all tensors and texts below a value, and a little for everything that holds them."""
     if isinstance(value, Tensor):
         return value.numel() * value.element_size()
+    if isinstance(value, str):
+        return len(value) + 64
+    if isinstance(value, dict):
+        return sum(map(size_of, value.values())) + 64 * (1 + len(value))
     if is_dataclass(value):
         return sum(size_of(getattr(value, f.name)) for f in fields(value))
     if isinstance(value, (tuple, list)):
@@ -52,6 +57,7 @@ class ByteCache:
 
     def __init__(self, limit: int):
         self.limit, self._lock, self._entries = limit, threading.Lock(), OrderedDict[Hashable, Future]()
+        self._sizes: dict[Hashable, int] = {}  # of what has been made
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
         with self._lock:
@@ -67,7 +73,8 @@ class ByteCache:
                 with self._lock:
                     self._entries.pop(key, None)  # the next one who asks tries again
                 future.set_exception(error)
-            self._trim()
+            else:
+                self._trim(key, size_of(future.result()))
         return future.result()
 
     def ready(self, key: Hashable) -> Any | None:
@@ -76,15 +83,14 @@ class ByteCache:
             future = self._entries.get(key)
         return future.result() if future and future.done() and not future.exception() else None
 
-    def _trim(self) -> None:
+    def _trim(self, newest: Hashable, size: int) -> None:
         with self._lock:
-            done = [(key, f) for key, f in self._entries.items() if f.done() and not f.exception()]
-            sizes = {key: size_of(f.result()) for key, f in done}
-            total = sum(sizes.values())
-            for key, _ in done[:-1]:  # the newest stays, however large
+            self._sizes[newest] = size
+            total = sum(self._sizes.values())
+            for key in [key for key in self._entries if key in self._sizes and key != newest]:
                 if total <= self.limit:
                     break
-                total -= sizes[key]
+                total -= self._sizes.pop(key)
                 del self._entries[key]
 
 
@@ -100,6 +106,7 @@ class Workbench:
         self._compute = threading.Lock()  # one forward pass at a time: two would only share the same cores
         self._cache = ByteCache(CACHE_BYTES)
         self._replayed = ByteCache(0)  # holds the newest copy only
+        self.values = ByteCache(VALUES_BYTES)  # finished lessons, as the page gets them
         self._finished: dict[Recipe, Recipe] = {}  # rollout key -> the newest recipe finished on it
 
     def policy(self, recipe: Recipe) -> Policy:

@@ -1,5 +1,7 @@
 """One finished step, one lesson, one token -> the values of the page's four components. No Gradio in here."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +11,15 @@ from grpo_core import Recipe
 
 from . import BY_SLUG, LESSONS, link, prose
 from .change import change
+from .figures import VISIBLE, row_label
 from .formula import symbols, with_numbers
 from .lesson import Context, Lesson, Selection
 from .quantities import QUANTITIES, tensor_of
 from .trace import Workbench
 
+PAUSE = 0.1  # seconds
 _bench: list[Workbench] = []  # one per process, made by `start`
+_ahead = ThreadPoolExecutor(1, "lessons-ahead")
 
 
 def start(*models: str) -> Workbench:
@@ -25,11 +30,6 @@ def start(*models: str) -> Workbench:
 
 def bench() -> Workbench:
     return _bench[0] if _bench else start()
-
-
-def needs_model(recipe: Recipe) -> bool:
-    """Whether nothing can be shown for this recipe before the model has run."""
-    return not bench().has_step(recipe) and bench().related_step(recipe) is None
 
 
 def can_be_quick(recipe: Recipe) -> bool:
@@ -52,15 +52,47 @@ def view(
     mode: str = "full",
     previous: Recipe | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Values of `nav`, `picture`, `side` and `journey`. `previous`: the recipe to set beside this one."""
+    """Values of `nav`, `picture`, `side` and `journey`. `previous`: the recipe to set beside this one.
+
+    A class of a hundred opens the same link: the values are made once. The outer dicts are the caller's own.
+    """
     context = context_of(recipe, selection, previous, mode)
-    lesson = BY_SLUG[selection.lesson]
+    answer = (answers or {}).get(selection.lesson)
+    made = bench().values.get(key_of(context, answer), lambda: parts(context, answer))
+    values = {name: dict(value) for name, value in made.items()}
+    values["picture"]["notice"] = list(notices)
+    return values
+
+
+def prepare_neighbours(recipe: Recipe, selection: Selection, answers: dict[str, str], previous: Recipe | None) -> None:
+    """Make the next lesson and the one before while somebody reads this one; nobody waits for it."""
+    place = list(BY_SLUG).index(selection.lesson)
+    for lesson in (*LESSONS[place + 1 : place + 2], *LESSONS[max(0, place - 1) : place]):
+        _ahead.submit(_prepare, recipe, replace(selection, lesson=lesson.slug), answers, previous)
+
+
+def _prepare(recipe: Recipe, selection: Selection, answers: dict[str, str], previous: Recipe | None) -> None:
+    if not bench().has_step(recipe):
+        return
+    context = context_of(recipe, selection, previous)
+    if bench().values.ready(key_of(context, answers.get(selection.lesson))) is None:
+        time.sleep(PAUSE)  # whoever is being answered right now comes first
+        view(recipe, selection, answers, (), "full", previous)
+
+
+def key_of(context: Context, answer: str | None) -> tuple:
+    """All that the values of a lesson depend on."""
+    before = context.previous.trace.recipe if context.previous else None
+    return context.recipe, context.selection, answer, context.step.is_quick, before
+
+
+def parts(context: Context, answer: str | None) -> dict[str, dict[str, Any]]:
+    """The values of the four components, computed."""
+    lesson = BY_SLUG[context.selection.lesson]
     return {
-        "nav": nav(context),
-        "picture": picture(context, lesson, notices),
-        "side": side(context, lesson, (answers or {}).get(lesson.slug)),
+        "nav": nav(context), "picture": picture(context, lesson), "side": side(context, lesson, answer),
         "journey": journey(context),
-    }
+    }  # fmt: skip
 
 
 def settled(context: Context) -> Selection:
@@ -84,7 +116,7 @@ def nav(context: Context) -> dict[str, Any]:
     return {"lessons": lessons, "current": context.selection.lesson}
 
 
-def picture(context: Context, lesson: Lesson, notices) -> dict[str, Any]:
+def picture(context: Context, lesson: Lesson) -> dict[str, Any]:
     text = prose.sections(context.selection.lang, lesson.slug)
     updates = [
         {"index": index, "label": context.label("update_number", number=index + 1)}
@@ -92,7 +124,7 @@ def picture(context: Context, lesson: Lesson, notices) -> dict[str, Any]:
     ]
     return {
         "slug": lesson.slug, "title": text["title"], "number": LESSONS.index(lesson) + 1,
-        "lead_html": context.html(text["lead"]), "stale": context.step.is_quick, "notice": list(notices),
+        "lead_html": context.html(text["lead"]), "stale": context.step.is_quick, "notice": [],
         "panels": [*lesson.build(context), *change(context)], "selected": {"row": context.row, "pos": context.pos},
         "updates": updates, "update": context.update_index, "query": link.query(context.recipe, settled(context)),
     }  # fmt: skip
@@ -166,7 +198,11 @@ def journey(context: Context) -> dict[str, Any]:
             steps.append({"lesson": lesson.slug, "label": name, "value": value})
     text = context.policy.piece(token_id)
     return {
-        "token": {"text": text, "id": token_id, "row": context.row, "pos": context.pos}, "steps": steps,
+        "token": {
+            "text": text.translate(VISIBLE), "id": token_id, "row": context.row, "pos": context.pos,
+            "label": row_label(context, context.row),
+        },
+        "steps": steps,
         "current": context.selection.lesson, "loss": context.number("loss"),
     }  # fmt: skip
 

@@ -11,7 +11,11 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from displayed import expected, settings_for
+from peers import require
+
+from grpo_core import Recipe
+from lessons import link, view
 
 ROOT = Path(__file__).parent.parent
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
@@ -23,13 +27,19 @@ NUMBERS = """() => [...document.querySelectorAll('[data-quantity]')].map(e => [
 
 
 def require_chromium() -> None:
-    """Skip without a browser; fail where every real component is required."""
-    if Path(CHROMIUM).exists():
-        return
-    message = "no Chromium: apt-get install chromium"
-    if os.environ.get("GRPO_REQUIRE_PEERS"):
-        pytest.fail(message)
-    pytest.skip(message)
+    require(CHROMIUM, "apt-get install chromium")
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator:
+    """Debian's Chromium, without a window."""
+    require_chromium()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
 
 
 def free_port() -> int:
@@ -39,11 +49,13 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running_app(*arguments: str, patience: float = 120) -> Iterator[str]:
-    """`python app.py` on a free port; its address once it answers."""
+def running_app(*arguments: str, patience: float = 120, env: dict[str, str] | None = None) -> Iterator[str]:
+    """`python app.py` on a free port, in this environment and `env`; its address once it answers."""
     port = free_port()
     command = [sys.executable, "app.py", "--port", str(port), *arguments]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | (env or {}), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     address, deadline = f"http://127.0.0.1:{port}/", time.monotonic() + patience
     try:
         while True:
@@ -81,8 +93,14 @@ def is_local(url: str) -> bool:
 
 
 def open_lesson(page, address: str, slug: str, more: str = "", patience: float = 60_000) -> None:
+    leave(page)
     page.goto(f"{address}?lesson={slug}{more}")
     settled(page, slug, patience)
+
+
+def leave(page) -> None:
+    """Before another address: Gradio's old page logs that its open streams are cut, which nobody is left to read."""
+    page.evaluate("() => { console.error = () => {} }")
 
 
 def settled(page, slug: str, patience: float = 60_000) -> None:
@@ -98,3 +116,22 @@ def numbers(page) -> list[tuple[str, int | None, int | None, int | str | None, s
 
 def query(page) -> str:
     return page.evaluate("() => location.search")
+
+
+def compare(page, previous: Recipe | None = None) -> int:
+    """Every displayed number against the trace of what the address bar says. Returns how many there were."""
+    recipe, selection, messages = link.parse(query(page))
+    assert not messages
+    if previous:
+        view.bench().step(previous)
+    context = view.context_of(recipe, selection, previous)
+    shown = numbers(page)
+    for name, row, pos, place, text in shown:
+        right = expected(settings_for(context, name), name.removesuffix("@before"), row, pos, place)
+        assert text == right, (selection.lesson, name, row, pos, place)
+    return len(shown)
+
+
+def checks_on(page) -> dict[str, str]:
+    pairs = page.eval_on_selector_all("[data-check]", "nodes => nodes.map(n => [n.dataset.check, n.dataset.status])")
+    return dict(pairs)

@@ -3,12 +3,9 @@
 Plain functions, no fixtures: those are in conftest.py.
 """
 
-import importlib.util
-import os
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -132,10 +129,3 @@ def weights_of(policy) -> dict:
 
 def same_weights(left: dict, right: dict) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
-
-
-def require_peer(package: str) -> None:
-    """Skips the test where the package is not installed; fails it where GRPO_REQUIRE_PEERS is set."""
-    if importlib.util.find_spec(package) is None:
-        missing = f"{package} is not installed: pip install -r tests/requirements.txt"
-        pytest.fail(missing) if os.environ.get("GRPO_REQUIRE_PEERS") else pytest.skip(missing)

@@ -3,9 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from browser import CHROMIUM, FLAGS, numbers, open_lesson, query, require_chromium, running_app, settled, watched_page
-from displayed import expected, settings_for
-from playwright.sync_api import sync_playwright
+from browser import checks_on, chromium, compare, leave, open_lesson, query, running_app, settled, watched_page
 
 from grpo_core import Recipe
 from lessons import LESSONS, link, view
@@ -15,39 +13,16 @@ DESKTOP, PHONE = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
-def address():
-    require_chromium()
-    view.start("tiny")
-    with running_app() as url:
-        yield url
+def browser():
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def browser():
-    require_chromium()
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-def compare(page, previous: Recipe | None = None) -> int:
-    """Every displayed number against the trace of what the address bar says. Returns how many there were."""
-    recipe, selection, messages = link.parse(query(page))
-    assert not messages
-    if previous:
-        view.bench().step(previous)
-    context = view.context_of(recipe, selection, previous)
-    shown = numbers(page)
-    for name, row, pos, place, text in shown:
-        right = expected(settings_for(context, name), name.removesuffix("@before"), row, pos, place)
-        assert text == right, (selection.lesson, name, row, pos, place)
-    return len(shown)
-
-
-def checks_on(page) -> dict[str, str]:
-    pairs = page.eval_on_selector_all("[data-check]", "nodes => nodes.map(n => [n.dataset.check, n.dataset.status])")
-    return dict(pairs)
+def address(browser):
+    view.start("tiny")
+    with running_app() as url:
+        yield url
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
@@ -128,6 +103,7 @@ def test_an_edited_reward_flows_through_and_its_link_brings_it_back(address, bro
             settled(page, slug)
             compare(page, before)
         kept = query(page)
+        leave(page)
         page.reload()
         settled(page, "update")
         assert query(page) == kept

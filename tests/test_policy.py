@@ -67,7 +67,7 @@ def test_pieces_show_bytes_specials_and_ids_that_do_not_exist(policy):
 
 def test_what_is_no_model_is_refused_in_one_line(tmp_path, model_folder):
     assert "without config.json" in refused(tmp_path)
-    assert "does not exist" in refused(tmp_path / "nowhere" / "at-all")
+    assert "allowed: an existing folder, a hub id, or tiny" in refused(tmp_path / "nowhere" / "at-all")
     file = tmp_path / "file.txt"
     file.write_text("x")
     assert "found the file" in refused(file)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders import require_peer, same_weights, weights_of
+from builders import same_weights, weights_of
+from peers import require
 
 from grpo_core import AdaptersOff, Policy, Totals, grpo_step, policy_loss, replay, reweigh, sample, score_tokens, to_batch
 from grpo_core.explain import closed_form_logprob_grad
@@ -144,7 +145,7 @@ def test_replay_gives_the_weights_between_the_updates(policy, rollout, recipe, t
 @pytest.fixture(scope="module")
 def adapted(policy):
     """The model with LoRA adapters that already say something."""
-    require_peer("peft")
+    require("peft")
     import peft
 
     settings = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", lora_dropout=0.0)

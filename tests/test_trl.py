@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders import require_peer
+from peers import require
 
 from grpo_core import LossConfig, load_policy, policy_loss, score_tokens, to_batch
 from grpo_core.step import advantages_of, rewards_after_edits
@@ -20,7 +20,7 @@ SCALES = {"group": "unbiased", "batch": "batch", "none": "none"}  # scale_reward
 
 @pytest.fixture(scope="module")
 def make_trainer(model_folder, rollout, recipe, tmp_path_factory):
-    require_peer("trl")
+    require("trl")
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -114,15 +114,8 @@ def test_trl_computes_the_same_reference_log_probs(make_trainer, policy, rollout
     torch.testing.assert_close(inputs["ref_per_token_logps"][mask], ours[mask].detach(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("required", "outcome"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)])
-def test_a_peer_that_is_missing_fails_where_peers_are_required_and_skips_elsewhere(monkeypatch, required, outcome):
-    monkeypatch.setenv("GRPO_REQUIRE_PEERS", required)
-    with pytest.raises(outcome, match=r"tests/requirements\.txt"):
-        require_peer("no_such_trainer")
-
-
 def test_the_peers_defaults_are_known():
-    require_peer("trl")
+    require("trl")
     from trl import GRPOConfig
 
     known = {"beta": 0.0, "loss_type": "dapo", "epsilon": 0.2, "scale_rewards": "group", "temperature": 1.0}

@@ -64,8 +64,9 @@ def advantage_group_sum(evidence: Evidence) -> list[Finding]:
         return []
     findings = []
     for group, rows in _groups(evidence):
-        total = float(trace.advantages.advantages[list(rows)].sum()) if rows else 0.0
-        if not abs(total) <= 1e-3 * len(rows):
+        members = trace.advantages.advantages[list(rows)].double()
+        total, size = float(members.sum()), float(members.abs().sum())
+        if not abs(total) <= 1e-3 * max(len(rows), size):  # undivided by a spread, advantages are as large as rewards
             findings.append(
                 Finding(
                     check="advantage_group_sum", severity="error", quantity="advantages", rows=rows,

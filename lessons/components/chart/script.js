@@ -107,7 +107,9 @@
     idle(async () => {
       const unseen = L.el("div", { style: { position: "absolute", left: "-9999px", width: "300px", height: "200px" } });
       document.body.append(unseen);
-      await plotly.newPlot(unseen, [{ type: "scatter", mode: "lines+markers", x: [0, 1], y: [0, 1] }], {}, CONFIG);
+      const of = (type, mode, more) => ({ type, mode, x: [0, 1], y: [0, 1], name: "x", text: ["x", "y"], customdata: [[0, 0], [0, 1]], ...more });
+      const data = [of("scatter", "lines"), of("scatter", "markers", { marker: { size: [9, 14] }, selectedpoints: [1] }), of("scatter", "markers+text"), of("bar")];
+      await plotly.newPlot(unseen, data, layout({ height: 200, figure: { layout: { legend: { orientation: "h" } } } }), CONFIG);
       plotly.purge(unseen);
       unseen.remove();
     });

@@ -8,4 +8,4 @@ class Journey(Drawn):
 
     VIEW = "journey"
     SENDS = ("go",)
-    LABELS = ("journey", "row", "position", "total", "no_token")
+    LABELS = ("journey", "column_row", "position", "total", "no_token")

@@ -14,7 +14,7 @@
   const token = (value) =>
     L.el("div.who", { data: L.place(value.token.row, value.token.pos) },
       L.el("span.piece", { text: value.token.text }),
-      L.el("span.where", { text: `${L.label("row")} ${value.token.row} · ${L.label("position")} ${value.token.pos}` }));
+      L.el("span.where", { text: `${L.label("column_row")} ${value.token.label} · ${L.label("position")} ${value.token.pos}` }));
 
   L.views.journey = (root, value) => {
     if (!value.steps?.length) return root.replaceChildren(); // before the first step there is nothing to follow
@@ -25,6 +25,8 @@
         L.el("ol", {}, ...(value.steps || []).map((item) => step(item, current))),
         value.loss ? L.el("div.total", {}, L.el("span.stage", { text: L.label("total") }), L.number(value.loss, "span.value")) : null));
     const [bar, here] = [root.querySelector("ol"), root.querySelector("a.current")];
-    if (bar && here && bar.scrollWidth > bar.clientWidth) bar.scrollLeft = here.offsetLeft - bar.offsetLeft - bar.clientWidth / 2.5;
+    if (bar && here) L.beforePaint(() => {
+      if (bar.scrollWidth > bar.clientWidth) bar.scrollLeft = here.offsetLeft - bar.offsetLeft - bar.clientWidth / 2.5;
+    });
   };
 })();

@@ -4,7 +4,7 @@
 
   const line = (panel, row, i) =>
     L.el("tr", {},
-      L.el("th", { scope: "row", data: L.place(row.index?.r, row.index?.p) }, L.el("span.piece", { text: row.label }), L.el("span.at", { text: row.p })),
+      L.el("th", { scope: "row", data: L.place(row.index?.r, row.index?.p) }, L.el("span.piece", { text: row.label })),
       L.el("td.index.n", {}, L.number(row.index), L.el("span.to", { text: "→", "aria-hidden": "true" })),
       ...panel.cells[i].map((cell, j) => {
         const picked = panel.picked[i] === j;

@@ -8,4 +8,4 @@ class Nav(Drawn):
 
     VIEW = "nav"
     SENDS = ("go",)
-    LABELS = ("brand", "lessons", "pages", "languages")
+    LABELS = ("brand", "lessons", "pages", "languages", "previous", "next")

@@ -17,6 +17,21 @@
   const list = (name, label, items) =>
     items?.length ? L.el(`nav.${name}`, { "aria-label": L.label(label) }, L.el("ol", {}, ...items)) : null;
 
+  // Previous and next at the end of a lesson, for whoever has no keys: below the picture, on small screens below the rest.
+  const turn = (lesson, name, label, arrow) =>
+    lesson
+      ? L.lessonLink(L.el(`a.${name}`, { href: lesson.href, rel: name },
+        L.el("span.way", {}, L.el("kbd", { text: arrow, "aria-hidden": "true" }), L.label(label)),
+        L.el("span.to", { text: `${lesson.number} ${lesson.title}` })), lesson.slug)
+      : L.el("span");
+
+  L.turns = () => {
+    const { lessons = [], current } = L.current.nav || {};
+    const at = lessons.findIndex((lesson) => lesson.slug === current);
+    return L.el("nav.turns", { "aria-label": L.label("lessons") },
+      turn(at >= 0 && lessons[at - 1], "prev", "previous", "←"), turn(at >= 0 && lessons[at + 1], "next", "next", "→"));
+  };
+
   L.views.nav = (root, value) => {
     L.heading = null;
     root.replaceChildren(
@@ -25,7 +40,10 @@
       list("lessons", "lessons", (value.lessons || []).map((lesson) => entry(lesson, value.current))) || "",
       list("languages", "languages", (value.languages || []).map(page)) || "",
     );
+    document.querySelectorAll("nav.turns").forEach((old) => old.replaceWith(L.turns()));
     const [bar, here] = [root.querySelector("nav.lessons ol"), root.querySelector("nav.lessons a.current")];
-    if (bar && here && bar.scrollWidth > bar.clientWidth) bar.scrollLeft = here.offsetLeft - bar.clientWidth / 3;
+    if (bar && here) L.beforePaint(() => {
+      if (bar.scrollWidth > bar.clientWidth) bar.scrollLeft = here.offsetLeft - bar.clientWidth / 3;
+    });
   };
 })();

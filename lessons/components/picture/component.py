@@ -10,5 +10,5 @@ class Picture(Drawn):
     SENDS = ("select", "edit", "clear", "go")
     LABELS = (
         "brand", "stale", "running", "running_first", "no_token", "reset_cell", "masked", "beyond_end", "sampled",
-        "wrong", "right", "rank", "index", "token", "position", "chart_loading", "which_update",
+        "wrong", "right", "rank", "index", "token", "position", "chart_loading", "which_update", "update_info",
     )  # fmt: skip

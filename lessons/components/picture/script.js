@@ -46,7 +46,8 @@
   // The optimizer steps on this rollout: every lesson shows the numbers of one of them.
   const updates = (value) =>
     (value.updates || []).length > 1
-      ? L.el("div.updates", { role: "group", "aria-label": L.label("which_update") }, ...value.updates.map((item) =>
+      ? L.el("div.updates", { role: "group", "aria-label": L.label("which_update"), title: L.label("update_info") },
+        L.el("span.which", { text: L.label("which_update") }), ...value.updates.map((item) =>
         L.el(`button.update${item.index === value.update ? ".current" : ""}`, {
           type: "button", text: item.label, "aria-pressed": item.index === value.update ? "true" : "false",
           onclick: () => L.send("picture", "go", { update: item.index }),
@@ -94,10 +95,13 @@
           L.el("div.title-line", {}, L.el("h2", { text: value.title ?? "" }), updates(value)),
           value.lead_html && L.trusted("div.lead", value.lead_html)),
         notices(value), state(value),
-        L.el("div.panels", {}, ...nodes)));
+        L.el("div.panels", {}, ...nodes),
+        value.title ? L.turns() : null));
     nodes.forEach((node, i) => {
-      node.querySelectorAll(".scroller").forEach((frame, j) => (frame.scrollLeft = scrolls[i]?.[j] || 0));
-      L.bringIntoView(node, value.selected);
+      L.beforePaint(() => {
+        node.querySelectorAll(".scroller").forEach((frame, j) => (frame.scrollLeft = scrolls[i]?.[j] || 0));
+        L.bringIntoView(node, value.selected);
+      });
     });
     L.select(value.selected || null);
     count(root, value.running);

@@ -2,6 +2,14 @@
 (() => {
   const L = window.Lessons;
 
+  // What must be measured waits for the frame, when all parts are drawn: one layout for everyone who asks. `measure`
+  // reads, and may scroll; what changes sizes it returns, to be done when everybody has read.
+  const asked = [];
+  L.beforePaint = (measure) => {
+    if (!asked.length) requestAnimationFrame(() => asked.splice(0).map((read) => read()).forEach((act) => act?.()));
+    asked.push(measure);
+  };
+
   L.mount = (view, element, props, watch, trigger) => {
     const root = element.querySelector(".lv");
     let last = null;

@@ -1,7 +1,7 @@
 // Two aligned strips; an arrow leads from position t to the token at t + 1 that its logits predict.
 (() => {
   const L = window.Lessons;
-  const CELL = 66; // px; the same as --cell in style.css
+  const CELL = 72; // px; the same as --cell in style.css
   const HIGH = 74;
 
   const arrow = (from, to, trained) => {
@@ -17,12 +17,16 @@
     L.svg("marker", { id, viewBox: "0 0 8 8", refX: 4, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
       L.svg("path", { d: "M0,0 L8,4 L0,8 z", class: name }));
 
+  // A row of logits belongs to the token that it forecasts: the one at the next position.
+  const placeOf = (panel, name, token, beyond) =>
+    name === "bottom" ? { row: panel.row, pos: token.p } : beyond ? {} : { row: panel.row, pos: token.p + 1, from: token.p };
+
   const strip = (panel, tokens, name) =>
     L.el(`div.shift-strip.${name}`, {}, ...tokens.map((token, i) => {
       const beyond = name === "top" && !panel.bottom.some((below) => below.p === token.p + 1);
       const off = name === "bottom" && !token.trained;
       return L.el(`span.shift-cell${beyond ? ".beyond" : ""}${off ? ".off" : ""}`,
-        { data: { row: panel.row, pos: token.p }, title: beyond ? L.label("beyond_end") : null },
+        { data: placeOf(panel, name, token, beyond), title: beyond ? L.label("beyond_end") : token.text },
         L.el("span.piece", { text: token.text }), L.el("span.at", { text: token.p }));
     }));
 

@@ -65,7 +65,7 @@
   // A formula does not break onto lines: one that is too wide is set smaller, down to where it can still be read.
   const fit = (frame) => {
     const room = frame.clientWidth / frame.scrollWidth;
-    if (room < 1) frame.style.setProperty("font-size", `${Math.max(0.72, room * 0.97)}em`);
+    if (room < 1) return () => frame.style.setProperty("font-size", `${Math.max(0.72, room * 0.97)}em`);
   };
 
   L.views.side = (root, value) => {
@@ -77,8 +77,9 @@
       value.checks?.length && card("checks", "checks", L.el("ul", {}, ...value.checks.map(check))),
       value.source?.length && card("source", "source", ...value.source.map(lines)),
       value.tensors?.length && card("tensor-list", "tensors", tensors(value.tensors)),
+      L.turns(),
     ].filter(Boolean));
-    root.querySelectorAll(".math").forEach(fit);
+    root.querySelectorAll(".math").forEach((frame) => L.beforePaint(() => fit(frame)));
     if (focused >= 0) root.querySelectorAll("button")[focused]?.focus({ preventScroll: true });
   };
 })();
