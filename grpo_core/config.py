@@ -69,6 +69,13 @@ class Recipe:
                 f"reward_weights: found {len(self.reward_weights)} weights for {len(self.reward_functions)} "
                 f"reward_functions, allowed: one each"
             )
+        for row, function, _ in self.edited_rewards:
+            rows, functions = len(self.prompts) * self.group_size, len(self.reward_functions)
+            if row >= rows or function >= functions:
+                raise ValueError(
+                    f"edited_rewards: found row {row}, function {function}, allowed: rows 0 to {rows - 1}, "
+                    f"functions 0 to {functions - 1}"
+                )
         if len(self.prompts) * self.group_size > MAX_ROWS:
             raise ValueError(
                 f"group_size: found {len(self.prompts)} prompts x {self.group_size}, allowed: at most {MAX_ROWS} rows"

@@ -126,6 +126,12 @@ def probabilities(logprobs: Float[Tensor, "B T"], trace: StepTrace) -> Float[Ten
     return torch.where(trace.batch.loss_mask(), logprobs.exp(), 0.0)
 
 
+def least_likely_column(trace: StepTrace, row: int) -> int:
+    """The column of the row's trained token that the sampler gave the lowest probability."""
+    logprobs = torch.where(trace.batch.loss_mask()[row], trace.batch.sampler_logprobs[row], torch.inf)
+    return int(logprobs.argmin())
+
+
 def weighted_token_loss(trace: StepTrace, update: int) -> Float[Tensor, "B T"]:
     """What each token adds to `policy_loss`."""
     terms = trace.updates[update].terms

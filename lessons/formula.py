@@ -24,19 +24,19 @@ def symbols(template: str, symbol: Callable[[str], str]) -> str:
 
 
 def with_numbers(template: str, number: Callable[[str], tuple[str, Attributes]]) -> str:
-    """The formula with each slot's number; a negative one stands in brackets unless it leads."""
+    """The formula with each slot's number; a negative one stands in brackets unless it leads its part."""
     return "".join(_line_with_numbers(line, number) for line in template.splitlines())
 
 
 def _line_with_numbers(template: str, number: Callable[[str], tuple[str, Attributes]]) -> str:
-    names = SLOT.findall(template)
-    numerals = iter(range(FIRST, FIRST + len(names)))
+    slots = list(SLOT.finditer(template))
+    numerals = iter(range(FIRST, FIRST + len(slots)))
     mathml = convert(SLOT.sub(lambda _: "{" + str(next(numerals)) + "}", template), display="block")
-    for offset, name in enumerate(names):
-        text, attributes = number(name)
+    for offset, slot in enumerate(slots):
+        text, attributes = number(slot[1])
         marked = " ".join(f'data-{key}="{escape(str(value))}"' for key, value in attributes.items() if value is not None)
         leaf = f"<mn {marked}>{escape(text)}</mn>"
-        leads = offset == 0 and template.startswith("<<")
+        leads = template[: slot.start()].rstrip()[-1:] in ("", "(", "{", "[", "=", ",")
         if text.startswith("\u2212") and not leads:
             leaf = f"<mrow><mo>(</mo>{leaf}<mo>)</mo></mrow>"
         mathml = mathml.replace(f"<mn>{FIRST + offset}</mn>", leaf)

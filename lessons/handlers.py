@@ -84,12 +84,19 @@ def edit_reward(edit: Mapping, recipe: Recipe, shown: Shown, selection: Selectio
 
 
 def change_knobs(form: Mapping, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
-    """The whole form at once, so that a change is never lost to another one made at the same time."""
+    """The whole form at once, so that a change is never lost to another one made at the same time.
+
+    Edited rewards belong to the completions that they were typed beside: where others are sampled, they go.
+    """
+    edits, unedited = recipe.edited_rewards, replace(recipe, edited_rewards=())
     try:
-        changed = replace(recipe, **{k.field: from_knob(k, form[k.field], getattr(recipe, k.field)) for k in KNOBS})
+        changed = replace(unedited, **{k.field: from_knob(k, form[k.field], getattr(recipe, k.field)) for k in KNOBS})
     except (ValueError, TypeError) as error:
         return _drawn(recipe, shown, selection, answers, [_plain(error, "recipe")])
-    return None if changed == recipe else _drawn(changed, shown, selection, answers, [])
+    if changed.rollout_key() == recipe.rollout_key():
+        changed, edits = replace(changed, edited_rewards=edits), ()
+    notices = [prose.label(selection.lang, "edits_gone")] if edits else []
+    return None if changed == recipe else _drawn(changed, shown, selection, answers, notices)
 
 
 def finish(recipe: Recipe, shown: Shown) -> str:

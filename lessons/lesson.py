@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_core import CHECKS, Evidence, Recipe, StepTrace, run_checks
 from grpo_core.doctor import Outcome
-from grpo_core.explain import kl_estimates, other_advantages, other_aggregations, update_effect
+from grpo_core.explain import kl_estimates, least_likely_column, other_advantages, other_aggregations, update_effect
 from grpo_core.metrics import layer_norms
 
 from . import prose
@@ -106,10 +106,12 @@ class Context:
 
     @cached_property
     def pos(self) -> int:
-        """The selected token; where none is, the first trained one behind it, else the row's first of its last two."""
+        """The selected token or the first trained one behind it; where none is selected, the row's least likely one."""
         trained = self.trained_positions(self.row)
         behind = [pos for pos in trained if pos >= self.selection.pos]
-        return behind[0] if behind and self.selection.pos >= 0 else trained[-2:][0]
+        if behind and self.selection.pos >= 0:
+            return behind[0]
+        return self.positions[least_likely_column(self.trace, self.row)]
 
     @property
     def column(self) -> int:

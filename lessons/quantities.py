@@ -56,7 +56,7 @@ _TABLE = (
              lambda c: explain.probabilities(c.trace.batch.sampler_logprobs, c.trace)),
     Quantity("kept_mass", r"K_t", "BC", lambda c: c.trace.rollout.kept_mass),
     Quantity("rewards", r"r_i", "BR", _advantages("rewards")),
-    Quantity("reward_weights", r"w_k", "R", _advantages("weights")),
+    Quantity("reward_weights", r"w", "R", _advantages("weights")),
     Quantity("reward", r"r_i", "B", _advantages("reward")),
     # advantages
     Quantity("baseline", r"b_i", "B", _advantages("baseline")),

@@ -24,7 +24,8 @@ _ahead = ThreadPoolExecutor(1, "lessons-ahead")
 
 def start(*models: str) -> Workbench:
     """Load the models on offer; the first is the default. Raises ValueError with one line where one cannot be loaded."""
-    _bench[:] = [Workbench(tuple(dict.fromkeys(models or ("tiny",))))]
+    made = Workbench(tuple(dict.fromkeys(models or ("tiny",))))
+    _ahead.submit(_bench.__setitem__, slice(None), [made]).result()  # behind what is being prepared with the old models
     return _bench[0]
 
 

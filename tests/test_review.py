@@ -161,8 +161,8 @@ def test_a_beta_of_0_keeps_an_overflown_kl_out_of_the_loss():
 
 
 def test_advantages_of_large_rewards_are_not_rounding_noise():
-    # three of 1e6, one of 1e6 - 1: mean 1e6 - 1/4, unbiased std 1/2
-    rewards = ((1e6,), (1e6,), (1e6,), (999_999.0,))
+    # three of 1e6, one of 1e6 - 1/8 (exact in fp32): mean 1e6 - 1/32, unbiased std 1/16
+    rewards = ((1e6,), (1e6,), (1e6,), (999_999.875,))
     got = group_advantages(rewards, (1.0,), torch.zeros(4, dtype=torch.long), eps=0.0).advantages
     assert got.tolist() == pytest.approx([0.5, 0.5, 0.5, -1.5], abs=1e-6) and got.dtype == torch.float32
 

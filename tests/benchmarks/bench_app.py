@@ -23,8 +23,7 @@ from pathlib import Path
 
 import httpx
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 from browser import chromium, running_app, settled  # noqa: E402
 
@@ -198,7 +197,7 @@ async def payloads(address: str) -> list[tuple[str, int, int]]:
         await session.open()
         for slug in SLUGS:
             _, answer = await session.go(slug)
-            if r'\"panels\":[]' in answer.text:
+            if r"\"panels\":[]" in answer.text:
                 raise SystemExit(f"{slug}: nothing is drawn, so there is nothing to measure")
             sizes.append((slug, answer.num_bytes_downloaded, len(answer.content)))
     return sizes

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from grpo_core import Recipe, grpo_step, load_policy, policy_loss, sample, to_batch  # noqa: E402
 from grpo_core.logprobs import score_tokens  # noqa: E402
 from grpo_core.step import advantages_of, make_optimizer  # noqa: E402
+from lessons.trace import SMALL  # noqa: E402
 
 ROUNDS = 15
 
@@ -40,6 +41,8 @@ def untraced(policy, reference, rollout, recipe, optimizer) -> None:
 def main() -> None:
     recipe = replace(Recipe(), model=sys.argv[1] if len(sys.argv) > 1 else "tiny")
     reference = load_policy(recipe.model)
+    if sum(parameter.numel() for parameter in reference.model.parameters()) < SMALL:
+        torch.set_num_threads(1)  # as the app does
     rollout = sample(reference, recipe.prompts, recipe)
     seconds: dict[str, list[float]] = {"traced": [], "untraced": []}
     policies = {name: reference.clone() for name in seconds}
