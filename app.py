@@ -7,6 +7,7 @@ from typing import NoReturn
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before Gradio is imported: no request leaves this machine
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 class OneLine(argparse.ArgumentParser):

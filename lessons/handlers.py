@@ -7,6 +7,7 @@ the last one wins. A handler returns None where nothing changed. Each hands back
 owns, so that two at the same time lose nothing.
 """
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -105,7 +106,9 @@ def finish(recipe: Recipe, shown: Shown) -> str:
         return ""
     try:
         view.bench().step(recipe)
-    except ValueError as error:
+    except (ValueError, RuntimeError, MemoryError) as error:  # torch says "out of memory" with a RuntimeError
+        if not isinstance(error, ValueError):
+            logging.getLogger(__name__).exception("the step failed")  # for whoever runs the server
         view.bench().step(shown.recipe or first_recipe())  # what is shown instead
         return _plain(error, "recipe")
     return ""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from grpo_core.advantages import ADVANTAGE_MEAN, ADVANTAGE_STD
-from grpo_core.config import OPTIMIZERS, SAMPLING_FIELDS
+from grpo_core.config import OPTIMIZERS
 from grpo_core.kl import KL
 from grpo_core.loss import AGGREGATION, RATIO, SURROGATE
 from grpo_core.types import LAYOUTS
@@ -25,10 +25,6 @@ class Knob:
     def label(self) -> str:
         """Its key in ui.md; `<key>_info` is the line below it."""
         return f"knob_{self.field}"
-
-    @property
-    def needs_model(self) -> bool:
-        return self.field in SAMPLING_FIELDS
 
 
 KNOBS = (
