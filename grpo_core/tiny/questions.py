@@ -42,14 +42,6 @@ class Question:
         return self.a + self.b if self.sign == "+" else self.a - self.b
 
 
-def all_questions() -> list[Question]:
-    """Every question in every phrasing, in a fixed order."""
-    numbers = range(LARGEST + 1)
-    pairs = [(a, "+", b) for a in numbers for b in numbers]
-    pairs += [(a, "-", b) for a in numbers for b in numbers if b <= a]
-    return [Question(*pair, phrasing) for pair in pairs for phrasing in range(len(PHRASINGS))]
-
-
 def draw_question(rng: random.Random) -> Question:
     """One question; sums and differences are equally likely."""
     a, b = rng.randint(0, LARGEST), rng.randint(0, LARGEST)
