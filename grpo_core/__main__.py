@@ -48,7 +48,7 @@ def run_step(recipe: Recipe) -> tuple[StepTrace, dict[str, str], float]:
     trained = policy.clone()
     trace = grpo_step(trained, policy, rollout, recipe)
     seconds = time.perf_counter() - start
-    column = int(trace.batch.loss_mask()[0].nonzero()[0])
+    column = int(trace.batch.trained_mask()[0].nonzero()[0])
     evidence = Evidence(
         trace=trace, policy=policy, token=(0, column), row=vocabulary_row(policy, trace, 0, 0, column),
         effect=update_effect(trace, 0, logprobs_after(trained, trace)),
@@ -77,7 +77,7 @@ def print_step(trace: StepTrace, checks: dict[str, str], seconds: float) -> None
         rewards = " ".join("-" if value is None else f"{value:g}" for value in rollout.rewards[row])
         print(f"{prompt!r} -> {completion!r}  rewards {rewards}  advantage {trace.advantages.advantages[row]:+.4f}")
     for number, update in enumerate(trace.updates, start=1):
-        numbers = summarize(update.terms, trace.batch.loss_mask())
+        numbers = summarize(update.terms, trace.batch.trained_mask())
         shown = "  ".join(f"{name} {numbers[name]:.6g}" for name in ("loss", "policy_loss", "kl", "entropy", "clip_fraction"))
         print(f"update {number}: {shown}  grad_norm {update.grad_norm:.6g}")
     for name, status in checks.items():

@@ -53,7 +53,7 @@ def masked_labels() -> MaskedLabels:
         input_ids=ids, attention_mask=ids > 0, response_mask=response_mask,
         group_ids=torch.zeros(1, dtype=torch.long), sampler_logprobs=torch.zeros(1, 6),
     )  # fmt: skip
-    index, mask = labels(batch), batch.loss_mask()
+    index, mask = labels(batch), batch.trained_mask()
     table = torch.full((6, 204), -6.0)  # only the cells that gather reads are given
     table[torch.arange(6), index[0]] = torch.tensor([-3.2, -1.1, -0.8, -1.5, -4.5, -4.8])
     gathered = gather(table, index[0]).unsqueeze(0)

@@ -40,7 +40,7 @@ class VocabularyRow:
 
 def trained_index(trace: StepTrace, row: int, column: int) -> int:
     """Where [row, column] stands among the trained positions N. Raises ValueError where it is masked."""
-    mask = trace.batch.loss_mask()
+    mask = trace.batch.trained_mask()
     if not (0 <= row < mask.shape[0] and 0 <= column < mask.shape[1] and mask[row, column]):
         raise ValueError(f"token: found row {row}, column {column}, allowed: a trained token")
     return int(mask.flatten()[: row * mask.shape[1] + column].sum())
@@ -87,11 +87,11 @@ def closed_form_logprob_grad(trace: StepTrace, update: int) -> Float[Tensor, "B 
     advantages = trace.advantages.advantages.unsqueeze(1)
     pull = torch.where(terms.is_clipped, 0.0, -advantages * terms.ratio * terms.token_weight)
     if config.ratio == "sequence":  # every token of the row moves the one ratio: the pull is shared over the row
-        mask = trace.batch.loss_mask()
+        mask = trace.batch.trained_mask()
         pull = torch.where(mask, pull.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1), 0.0)
-    difference = torch.where(trace.batch.loss_mask(), terms.policy_logprobs - trace.ref_logprobs, 0.0)
+    difference = torch.where(trace.batch.trained_mask(), terms.policy_logprobs - trace.ref_logprobs, 0.0)
     slope = KL_SLOPE[config.kl_estimator](difference)
-    slope = torch.where(trace.batch.loss_mask(), slope, 0.0)
+    slope = torch.where(trace.batch.trained_mask(), slope, 0.0)
     return pull + times(config.beta, terms.kl_weight * slope)
 
 
@@ -112,7 +112,7 @@ def exact_token_kl(policy: Policy, reference: Policy, trace: StepTrace, update: 
     for mine, theirs in zip(trace.updates[update].hidden.split(256), trace.ref_hidden.split(256), strict=True):
         rows = log_softmax(policy.project(mine), temperature), log_softmax(reference.project(theirs), temperature)
         pieces.append(exact_kl(*rows))
-    return scatter(torch.cat(pieces), trace.batch.loss_mask())
+    return scatter(torch.cat(pieces), trace.batch.trained_mask())
 
 
 @torch.no_grad()
@@ -123,12 +123,12 @@ def logprobs_after(trained: Policy, trace: StepTrace) -> Float[Tensor, "B T"]:
 
 def probabilities(logprobs: Float[Tensor, "B T"], trace: StepTrace) -> Float[Tensor, "B T"]:
     """exp of log-probs on trained tokens, 0 where masked."""
-    return torch.where(trace.batch.loss_mask(), logprobs.exp(), 0.0)
+    return torch.where(trace.batch.trained_mask(), logprobs.exp(), 0.0)
 
 
 def least_likely_column(trace: StepTrace, row: int) -> int:
     """The column of the row's trained token that the sampler gave the lowest probability."""
-    logprobs = torch.where(trace.batch.loss_mask()[row], trace.batch.sampler_logprobs[row], torch.inf)
+    logprobs = torch.where(trace.batch.trained_mask()[row], trace.batch.sampler_logprobs[row], torch.inf)
     return int(logprobs.argmin())
 
 
@@ -145,7 +145,7 @@ def weighted_row_loss(trace: StepTrace, update: int) -> Float[Tensor, " B"]:
 
 def kl_estimates(trace: StepTrace, update: int) -> dict[str, Float[Tensor, "B T"]]:
     """Every estimator on the same tokens; 0 where masked."""
-    mask, policy_logprobs = trace.batch.loss_mask(), trace.updates[update].terms.policy_logprobs
+    mask, policy_logprobs = trace.batch.trained_mask(), trace.updates[update].terms.policy_logprobs
     ref_logprobs = torch.where(mask, trace.ref_logprobs, 0.0)
     return {name: estimator(policy_logprobs, ref_logprobs) for name, estimator in KL.items()}
 
@@ -165,7 +165,7 @@ def update_effect(trace: StepTrace, update: int, after_all: Float[Tensor, "B T"]
     before = trace.updates[update].terms.policy_logprobs
     is_last = update + 1 == len(trace.updates)
     after = after_all if is_last else trace.updates[update + 1].terms.policy_logprobs
-    change = torch.where(trace.batch.loss_mask(), after - before, 0.0)
+    change = torch.where(trace.batch.trained_mask(), after - before, 0.0)
     return UpdateEffect(before=before, after=after, change=change, row_change=change.sum(1))
 
 
@@ -188,7 +188,7 @@ class Aggregated:
 
 def other_aggregations(trace: StepTrace, update: int) -> dict[str, Aggregated]:
     """The weight matrix and policy loss of every aggregation, over the same token losses."""
-    mask, terms = trace.batch.loss_mask(), trace.updates[update].terms
+    mask, terms = trace.batch.trained_mask(), trace.updates[update].terms
     totals = Totals(rows=mask.shape[0], tokens=mask.sum())
     results = {}
     for name, weigh in AGGREGATION.items():
@@ -199,7 +199,7 @@ def other_aggregations(trace: StepTrace, update: int) -> dict[str, Aggregated]:
 
 def split_loss(trace: StepTrace, update: int, micro_batches: int) -> Float[Tensor, ""]:
     """The policy loss as the sum over micro-batches that share the whole batch's denominators."""
-    mask, terms = trace.batch.loss_mask(), trace.updates[update].terms
+    mask, terms = trace.batch.trained_mask(), trace.updates[update].terms
     config, totals = trace.recipe.loss_config(), Totals(rows=mask.shape[0], tokens=mask.sum())
     parts = []
     for rows, losses in zip(mask.chunk(micro_batches), terms.token_loss.chunk(micro_batches), strict=True):

@@ -29,12 +29,12 @@ def position_ids(row_mask: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
 def select(hidden: Float[Tensor, "B S D"], batch: Batch) -> Float[Tensor, "N D"]:
     """The states that predict trained tokens, row by row: those one position *before* each target."""
     predicting = batch.token_positions() - 1
-    return hidden[:, predicting][batch.loss_mask()]
+    return hidden[:, predicting][batch.trained_mask()]
 
 
 def labels(batch: Batch) -> Int[Tensor, "B T"]:
     """The gather index: the id of each column's token, 0 where masked, so that gather never meets a foreign id."""
-    return torch.where(batch.loss_mask(), batch.row_ids()[:, batch.token_positions()], 0)
+    return torch.where(batch.trained_mask(), batch.row_ids()[:, batch.token_positions()], 0)
 
 
 def log_softmax(logits: Float[Tensor, "N V"], temperature: float) -> Float[Tensor, "N V"]:
@@ -63,7 +63,7 @@ def score_tokens(policy, batch: Batch, temperature: float, entropy_grad: bool = 
 
     `policy` has `hidden(ids, mask) -> [B S D]`, `project([N D]) -> [N V]` and `vocab_size`.
     """
-    mask = batch.loss_mask()
+    mask = batch.trained_mask()
     hidden = select(policy.hidden(batch.row_ids(), batch.row_mask()), batch)
     ids = labels(batch)[mask]
     rows = max(1, CHUNK_ELEMENTS // policy.vocab_size)

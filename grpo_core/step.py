@@ -82,7 +82,7 @@ def _update(
     advantages: Advantages, batch: Batch, recipe: Recipe,
 ) -> Update:  # fmt: skip
     terms = policy_loss(
-        scored.logprobs, old, ref, advantages.advantages, batch.loss_mask(), scored.entropy, recipe.loss_config()
+        scored.logprobs, old, ref, advantages.advantages, batch.trained_mask(), scored.entropy, recipe.loss_config()
     )
     terms.policy_logprobs.retain_grad()
     optimizer.zero_grad(set_to_none=True)
@@ -125,7 +125,7 @@ def reweigh(trace: StepTrace, recipe: Recipe) -> StepTrace:
     advantages = advantages_of(trace.rollout, recipe)
     leaf = moved["policy"].requires_grad_()
     terms = policy_loss(
-        leaf, moved["old"], moved["ref"], advantages.advantages, batch.loss_mask(), moved["entropy"], recipe.loss_config()
+        leaf, moved["old"], moved["ref"], advantages.advantages, batch.trained_mask(), moved["entropy"], recipe.loss_config()
     )
     (grad,) = torch.autograd.grad(terms.loss, terms.policy_logprobs)
     first = replace(
@@ -147,7 +147,7 @@ def _first_scores(trace: StepTrace) -> dict[str, Tensor]:
 
 def _to_columns(values: Tensor, batch: Batch) -> Tensor:
     """[B T] of either layout as the columns of `batch`: the completion's columns are the last C in both."""
-    width = batch.loss_mask().shape[1]
+    width = batch.trained_mask().shape[1]
     if values.shape[1] >= width:
         return values[:, values.shape[1] - width :].clone()
     return torch.nn.functional.pad(values, (width - values.shape[1], 0))

@@ -91,7 +91,7 @@ class Batch:
         first = 1 if self.prompt_ids is None else self.prompt_ids.shape[1]
         return torch.arange(first, width)
 
-    def loss_mask(self) -> Bool[Tensor, "B T"]:
+    def trained_mask(self) -> Bool[Tensor, "B T"]:
         """True where a column's token is trained: the completion mask, at the position of the *target*."""
         return self.row_completion_mask()[:, self.token_positions()]
 

@@ -135,7 +135,7 @@ def quantity_label(context: Context, name: str) -> str:
 
 def grid(context: Context, name: str, diverging: bool = True, **panel: Any) -> dict[str, Any]:
     """A whole [B T] tensor; masked entries are None."""
-    values, mask = tensor_of(context, name), context.trace.batch.loss_mask()
+    values, mask = tensor_of(context, name), context.trace.batch.trained_mask()
     first = prompt_width(context) - context.positions[0]  # columns of the prompt hold nothing that is trained
     numbers, trained = values[:, first:].tolist(), mask[:, first:].tolist()
     rows = [
@@ -153,7 +153,7 @@ def grid(context: Context, name: str, diverging: bool = True, **panel: Any) -> d
 
 def not_moved_yet(context: Context, key: str, still: float) -> list[dict[str, Any]]:
     """Why every number is still the same on the first update, and the way to the second."""
-    values = tensor_of(context, "ratio" if key == "clip" else key)[context.trace.batch.loss_mask()]
+    values = tensor_of(context, "ratio" if key == "clip" else key)[context.trace.batch.trained_mask()]
     if context.update_index or not bool((values == still).all()):
         return []
     if not bool(context.trace.advantages.advantages.any()):
@@ -200,7 +200,7 @@ def curve(name: str, x: Tensor, y: Tensor, colour: str, **line: Any) -> dict[str
 
 def token_dots(context: Context, x_name: str, y_name: str, name: str, colour: str, keep: Tensor | None = None, **more):
     """One dot per trained token, whose click selects it. The selected one is ringed."""
-    mask = context.trace.batch.loss_mask() if keep is None else keep & context.trace.batch.loss_mask()
+    mask = context.trace.batch.trained_mask() if keep is None else keep & context.trace.batch.trained_mask()
     places = mask.nonzero().tolist()[:2000]
     x, y = tensor_of(context, x_name), tensor_of(context, y_name)
     where = [[row, context.positions[column]] for row, column in places]

@@ -97,7 +97,7 @@ class Context:
         return pos - self.positions[0]
 
     def trained_positions(self, row: int) -> list[int]:
-        mask = self.trace.batch.loss_mask()[row].tolist()
+        mask = self.trace.batch.trained_mask()[row].tolist()
         return [pos for pos, trained in zip(self.positions, mask, strict=True) if trained]
 
     @cached_property

@@ -48,7 +48,7 @@ _TABLE = (
     Quantity("attention_mask", r"a_t", "BS", lambda c: c.trace.batch.row_mask()),
     Quantity("completion_mask", r"m_t", "BS", lambda c: c.trace.batch.row_completion_mask()),
     Quantity("position_ids", r"\mathrm{pos}_t", "BS", lambda c: position_ids(c.trace.batch.row_mask())),
-    Quantity("loss_mask", r"m_t", "BT", lambda c: c.trace.batch.loss_mask()),
+    Quantity("loss_mask", r"m_t", "BT", lambda c: c.trace.batch.trained_mask()),
     Quantity("labels", r"y_t", "BT", lambda c: labels(c.trace.batch)),
     # sampling and rewards
     Quantity("sampler_logprobs", r"\log \pi_{\mathrm{sampler}}", "BT", lambda c: c.trace.batch.sampler_logprobs),
@@ -119,8 +119,8 @@ _TABLE = (
     Quantity("group_size", r"G", "recipe", _recipe("group_size")),
     Quantity("max_completion_length", r"C_{\max}", "recipe", _recipe("max_completion_length")),
     Quantity("num_rows", r"B", "", lambda c: c.trace.batch.group_ids.shape[0]),
-    Quantity("num_tokens", r"N", "", lambda c: c.trace.batch.loss_mask().sum()),
-    Quantity("row_tokens", r"|o_i|", "B", lambda c: c.trace.batch.loss_mask().sum(1)),
+    Quantity("num_tokens", r"N", "", lambda c: c.trace.batch.trained_mask().sum()),
+    Quantity("row_tokens", r"|o_i|", "B", lambda c: c.trace.batch.trained_mask().sum(1)),
 )  # fmt: skip
 QUANTITIES = {quantity.name: quantity for quantity in _TABLE}
 

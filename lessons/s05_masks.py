@@ -29,7 +29,7 @@ def build(context: Context) -> list[dict]:
 
 
 def source(context: Context) -> list[dict]:
-    return [assignment(generate, "alive"), whole(Batch.row_completion_mask), whole(Batch.loss_mask)]
+    return [assignment(generate, "alive"), whole(Batch.row_completion_mask), whole(Batch.trained_mask)]
 
 
 def check(context: Context, answer: str) -> bool:

@@ -41,5 +41,5 @@ def source(context: Context) -> list[dict]:
 
 def check(context: Context, answer: str) -> bool:
     """What is the ratio on the first update?"""
-    first = context.trace.updates[0].terms.ratio[context.trace.batch.loss_mask()]
+    first = context.trace.updates[0].terms.ratio[context.trace.batch.trained_mask()]
     return answer == ("one" if bool((first == 1).all()) else "other")

@@ -71,6 +71,6 @@ def source(context: Context) -> list[dict]:
 def check(context: Context, answer: str) -> bool:
     """Which aggregation gives a token of a long completion less weight than one of a short completion?"""
     weight = {name: context.aggregations[name].token_weight for name in context.aggregations}
-    lengths = context.trace.batch.loss_mask().sum(1)
+    lengths = context.trace.batch.trained_mask().sum(1)
     short, long = int(lengths.argmin()), int(lengths.argmax())
     return answer in weight and bool(weight[answer][long].max() < weight[answer][short].max())

@@ -74,5 +74,5 @@ def check(context: Context, answer: str) -> bool:
     if context.effect is None:
         return False
     best = int(context.trace.advantages.advantages.argmax())
-    changes = context.effect.change[best][context.trace.batch.loss_mask()[best]]
+    changes = context.effect.change[best][context.trace.batch.trained_mask()[best]]
     return answer == ("all" if bool((changes > 0).all()) else "not-all")

@@ -65,7 +65,7 @@ def trace(policy, trained, rollout, recipe):
 @pytest.fixture(scope="session")
 def token(trace):
     """[row, column] of a trained token in the middle of a completion, with an advantage."""
-    lengths = trace.batch.loss_mask().sum(1)
+    lengths = trace.batch.trained_mask().sum(1)
     row = int(torch.where(trace.advantages.advantages != 0, lengths, 0).argmax())
     return row, int(lengths[row]) // 2
 

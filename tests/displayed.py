@@ -28,7 +28,7 @@ def from_trace(context: Context, name: str) -> Any | None:
     return {
         "old_logprobs": trace.old_logprobs, "ref_logprobs": trace.ref_logprobs, "logprob_grad": update.logprob_grad,
         "sampler_logprobs": trace.batch.sampler_logprobs, "input_ids": trace.batch.row_ids(), "grad_norm": update.grad_norm,
-        "attention_mask": trace.batch.row_mask(), "loss_mask": trace.batch.loss_mask(), "rewards": trace.advantages.rewards,
+        "attention_mask": trace.batch.row_mask(), "loss_mask": trace.batch.trained_mask(), "rewards": trace.advantages.rewards,
     }.get(name)  # fmt: skip
 
 

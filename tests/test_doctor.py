@@ -92,7 +92,7 @@ def test_no_variant_of_a_sound_step_is_called_wrong(policy, rollout, recipe, tok
     trained = policy.clone()
     trace = grpo_step(trained, policy, rollout, replace(recipe, **change))
     row, column = token
-    column += trace.batch.loss_mask().shape[1] - rollout.completion_ids.shape[1]
+    column += trace.batch.trained_mask().shape[1] - rollout.completion_ids.shape[1]
     outcomes = run_checks(full_evidence(policy, trained, trace, (row, column), update), CHECKS.values())
     assert not [o for o in outcomes if o.status not in ("pass", "info")]
 

@@ -44,7 +44,7 @@ def test_the_row_is_the_one_that_scored_the_token(policy, trace, recipe, rollout
 
 def test_the_rows_gradient_is_that_of_the_whole_loss(policy, trace, recipe, token):
     # the model's logits as a leaf: everything behind them is the loss
-    batch, mask = trace.batch, trace.batch.loss_mask()
+    batch, mask = trace.batch, trace.batch.trained_mask()
     with torch.no_grad():
         logits = policy.model(input_ids=batch.row_ids(), attention_mask=batch.row_mask().long()).logits
     leaf = logits.requires_grad_()
@@ -61,7 +61,7 @@ def test_the_rows_gradient_is_that_of_the_whole_loss(policy, trace, recipe, toke
 
 
 def test_a_masked_token_has_no_row(trace):
-    row, column = map(int, (~trace.batch.loss_mask()).nonzero()[0])
+    row, column = map(int, (~trace.batch.trained_mask()).nonzero()[0])
     for place in ((row, column), (-1, 0), (99, 0)):
         with pytest.raises(ValueError, match="allowed: a trained token"):
             trained_index(trace, *place)
@@ -74,8 +74,8 @@ def test_the_exact_kl_is_the_sum_over_the_vocabulary(policy, trace, rollout, rec
     mine, theirs = (full_logprobs(p, trace.batch, 1.0).detach().double() for p in (moved, policy))
     expected = (mine.exp() * (mine - theirs)).sum(-1)
     exact = exact_token_kl(moved, policy, trace, 1)
-    torch.testing.assert_close(exact[trace.batch.loss_mask()].double(), expected, rtol=1e-3, atol=1e-4)
-    assert (expected > 0).all() and (exact[~trace.batch.loss_mask()] == 0).all()
+    torch.testing.assert_close(exact[trace.batch.trained_mask()].double(), expected, rtol=1e-3, atol=1e-4)
+    assert (expected > 0).all() and (exact[~trace.batch.trained_mask()] == 0).all()
 
 
 def test_the_effect_of_an_update_is_after_minus_before(policy, trained, trace):
@@ -113,7 +113,7 @@ def test_layer_norms_add_up_to_the_whole_norm(trace):
 
 
 def test_logged_means_are_over_trained_tokens(trace):
-    mask, terms = trace.batch.loss_mask(), trace.updates[1].terms
+    mask, terms = trace.batch.trained_mask(), trace.updates[1].terms
     logged = summarize(terms, mask)
     assert logged["ratio_mean"] == pytest.approx(float(terms.ratio[mask].mean()), rel=1e-6)
     assert logged["kl"] == pytest.approx(float(terms.kl[mask].mean()), rel=1e-6)

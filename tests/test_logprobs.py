@@ -39,13 +39,13 @@ def test_log_softmax_keeps_what_the_log_of_a_softmax_loses():
 def test_labels_are_the_targets_and_0_where_masked():
     batch = sequence_batch([[101, 102, 201, 202, 203, 0, 0]], [[0, 0, 1, 1, 1, 0, 0]])
     assert labels(batch).tolist() == [[0, 201, 202, 203, 0, 0]]
-    assert batch.loss_mask().tolist() == [[False, True, True, True, False, False]]
+    assert batch.trained_mask().tolist() == [[False, True, True, True, False, False]]
 
 
 def test_the_mask_follows_the_target():
     # prompt prompt r1 r2 r3 EOS: the row that stands at the last prompt token predicts r1
     batch = sequence_batch([[7, 7, 1, 1, 1, 2]], [[0, 0, 1, 1, 1, 1]])
-    assert batch.loss_mask().int().tolist() == [[0, 1, 1, 1, 1]]
+    assert batch.trained_mask().int().tolist() == [[0, 1, 1, 1, 1]]
     assert batch.token_positions().tolist() == [1, 2, 3, 4, 5]
 
 
@@ -111,11 +111,11 @@ def test_both_layouts_give_the_same_numbers_behind_left_padding(policy, rollout)
 def test_scores_are_the_models_own_log_probs_one_position_before(policy, rollout):
     batch = to_batch(rollout, "prompt_completion")
     own = full_logprobs(policy, batch, 0.7)
-    expected = own.gather(1, batch.row_ids()[:, batch.token_positions()][batch.loss_mask()].unsqueeze(1)).squeeze(1)
+    expected = own.gather(1, batch.row_ids()[:, batch.token_positions()][batch.trained_mask()].unsqueeze(1)).squeeze(1)
     scored = score_tokens(policy, batch, 0.7)
-    torch.testing.assert_close(scored.logprobs[batch.loss_mask()], expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(scored.logprobs[batch.trained_mask()], expected, atol=1e-4, rtol=0)
     entropy = -(own.exp() * own).sum(-1)
-    torch.testing.assert_close(scored.entropy[batch.loss_mask()], entropy, atol=1e-4, rtol=0)
+    torch.testing.assert_close(scored.entropy[batch.trained_mask()], entropy, atol=1e-4, rtol=0)
 
 
 def test_a_row_alone_scores_as_in_its_batch(policy, rollout):
@@ -148,7 +148,7 @@ def test_chunks_of_the_vocabulary_change_neither_values_nor_gradients(policy, ro
 
     one, one_grads = run()
     monkeypatch.setattr(scoring, "CHUNK_ELEMENTS", 10 * policy.vocab_size)  # ten positions at a time, the last fewer
-    assert int(batch.loss_mask().sum()) % 10
+    assert int(batch.trained_mask().sum()) % 10
     many, many_grads = run()
     torch.testing.assert_close(many.logprobs, one.logprobs, atol=1e-5, rtol=1e-6)
     torch.testing.assert_close(many.entropy, one.entropy, atol=1e-5, rtol=1e-6)

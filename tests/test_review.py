@@ -40,7 +40,7 @@ def alarms(policy, recipe):
     """Every (update, check, message) that is a warning or an error on one real step."""
     rollout, trained = sample(policy, recipe.prompts, recipe), policy.clone()
     trace = grpo_step(trained, policy, rollout, recipe)
-    column, after, found = int(trace.batch.loss_mask()[0].nonzero()[0]), logprobs_after(trained, trace), []
+    column, after, found = int(trace.batch.trained_mask()[0].nonzero()[0]), logprobs_after(trained, trace), []
     for update in range(len(trace.updates)):
         row = vocabulary_row(replay(policy, rollout, recipe, update), trace, update, 0, column)
         effect = update_effect(trace, update, after)

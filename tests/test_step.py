@@ -54,7 +54,9 @@ def test_the_traced_step_is_a_plain_training_loop(policy, rollout, recipe, optim
         old = score_tokens(copy, batch, recipe.temperature).logprobs
     for update in trace.updates:
         scored = score_tokens(copy, batch, recipe.temperature, entropy_grad=True)
-        loss = policy_loss(scored.logprobs, old, ref, advantages, batch.loss_mask(), scored.entropy, recipe.loss_config()).loss
+        loss = policy_loss(
+            scored.logprobs, old, ref, advantages, batch.trained_mask(), scored.entropy, recipe.loss_config()
+        ).loss
         stepper.zero_grad()
         loss.backward()
         total = torch.nn.utils.clip_grad_norm_(parameters, recipe.max_grad_norm)
@@ -72,7 +74,7 @@ def test_the_trace_holds_no_graph_and_no_weights(trace, policy):
 
 
 def test_the_first_ratio_is_exactly_1_and_later_ones_are_not(trace):
-    mask = trace.batch.loss_mask()
+    mask = trace.batch.trained_mask()
     first, second = (update.terms for update in trace.updates)
     assert (first.ratio[mask] == 1).all() and (first.kl == 0).all()
     assert (second.ratio[mask] != 1).any() and (second.kl[mask] > 0).any()
@@ -83,7 +85,7 @@ def test_the_first_ratio_is_exactly_1_and_later_ones_are_not(trace):
 def test_one_update_after_another_optimizer_step_is_still_ratio_1(policy, rollout, recipe):
     copy, _ = run(policy, rollout, replace(recipe, updates=1))
     second = grpo_step(copy, policy, rollout, replace(recipe, updates=1))
-    assert (second.updates[0].terms.ratio[second.batch.loss_mask()] == 1).all()
+    assert (second.updates[0].terms.ratio[second.batch.trained_mask()] == 1).all()
     assert second.updates[0].terms.kl.max() > 0  # old is the start of this step, the reference the start of all
 
 
@@ -214,7 +216,7 @@ def test_edited_rewards_count_and_edits_off_the_table_are_refused(rollout, recip
 def test_two_micro_batches_with_shared_totals_have_the_gradient_of_one_batch(policy, rollout, recipe, aggregation):
     config = replace(recipe, aggregation=aggregation).loss_config()
     batch, advantages = to_batch(rollout, "prompt_completion"), advantages_of(rollout, recipe).advantages
-    totals = Totals(rows=8, tokens=batch.loss_mask().sum())
+    totals = Totals(rows=8, tokens=batch.trained_mask().sum())
 
     def gradients(parts):
         copy = policy.clone()
@@ -224,7 +226,7 @@ def test_two_micro_batches_with_shared_totals_have_the_gradient_of_one_batch(pol
             scored = score_tokens(copy, part, recipe.temperature)
             old = scored.logprobs.detach()
             policy_loss(
-                scored.logprobs, old, old, advantages[rows], part.loss_mask(), scored.entropy, config, totals
+                scored.logprobs, old, old, advantages[rows], part.trained_mask(), scored.entropy, config, totals
             ).loss.backward()
         return [p.grad for p in copy.model.parameters()]
 

@@ -89,9 +89,9 @@ def test_trl_has_the_same_loss_and_the_same_gradient_on_the_weights(
     ours = replace(recipe, aggregation=LOSS_TYPES[loss_type], beta=beta, advantage_std=SCALES[scale])
     advantages = advantages_of(rollout, ours).advantages
     config = replace(ours, max_completion_length=ALLOWED).loss_config()
-    terms = policy_loss(scored.logprobs, old, ref, advantages, batch.loss_mask(), scored.entropy, config)
+    terms = policy_loss(scored.logprobs, old, ref, advantages, batch.trained_mask(), scored.entropy, config)
     terms.loss.backward()
-    assert terms.is_clipped.any() and not terms.is_clipped[batch.loss_mask()].all()
+    assert terms.is_clipped.any() and not terms.is_clipped[batch.trained_mask()].all()
     assert float(theirs.detach()) == pytest.approx(float(terms.loss.detach()), rel=1e-6, abs=1e-7)
     their_grads = {name: p.grad for name, p in trainer.model.named_parameters()}
     largest = max(float(grad.abs().max()) for grad in their_grads.values())

@@ -24,7 +24,7 @@ def clip_fraction_by_gradient(evidence: Evidence) -> list[Finding]:
     trace, terms, config = evidence.trace, evidence.step.terms, evidence.trace.recipe.loss_config()
     if config.ratio == "sequence" or config.entropy_coef:
         return []
-    mask = trace.batch.loss_mask()
+    mask = trace.batch.trained_mask()
     slope = KL_SLOPE[config.kl_estimator](torch.where(mask, terms.policy_logprobs - trace.ref_logprobs, 0.0))
     kl_pull = torch.where(mask, times(config.beta, terms.kl_weight * slope), 0.0)
     pull, unclipped = evidence.step.logprob_grad - kl_pull, (terms.surrogate * terms.token_weight).abs()
@@ -49,7 +49,7 @@ def clip_fraction_by_gradient(evidence: Evidence) -> list[Finding]:
 
 def weight_sum(evidence: Evidence) -> float:
     """What the weights of the recipe's aggregation must add up to, from the mask alone."""
-    mask, recipe = evidence.trace.batch.loss_mask(), evidence.trace.recipe
+    mask, recipe = evidence.trace.batch.trained_mask(), evidence.trace.recipe
     rows, tokens = mask.shape[0], int(mask.sum())
     return {
         "seq-mean-token-mean": int(mask.any(1).sum()) / rows,
@@ -62,7 +62,7 @@ def weight_sum(evidence: Evidence) -> float:
 
 def denominator_matches_mask(evidence: Evidence) -> list[Finding]:
     """The weights add up to what the trained tokens say, and no masked token weighs anything."""
-    weight, mask = evidence.step.terms.token_weight, evidence.trace.batch.loss_mask()
+    weight, mask = evidence.step.terms.token_weight, evidence.trace.batch.trained_mask()
     expected, found = weight_sum(evidence), float(weight.double().sum())
     outside = ~mask & (weight != 0)
     if abs(found - expected) <= 1e-4 * max(1.0, abs(expected)) and not outside.any():

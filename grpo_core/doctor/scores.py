@@ -13,7 +13,7 @@ RATIO_TOLERANCE = 1e-5
 def sampler_logprobs_match(evidence: Evidence) -> list[Finding]:
     """What the sampler recorded equals what the same weights give when they score the finished row."""
     batch, old = evidence.trace.batch, evidence.trace.old_logprobs
-    mask = batch.loss_mask()
+    mask = batch.trained_mask()
     gap = torch.where(mask, (old - batch.sampler_logprobs).abs(), 0.0)
     wrong = mask & ~(gap <= SAMPLER_TOLERANCE)
     if not wrong.any():
@@ -40,7 +40,7 @@ def _gap_at_offset(old: Tensor, sampler: Tensor, mask: Tensor, offset: int) -> f
 def shift_probe(evidence: Evidence) -> list[Finding]:
     """Of the alignments -1, 0, +1 between the trainer's log-probs and the sampler's, 0 fits best."""
     batch, old = evidence.trace.batch, evidence.trace.old_logprobs
-    gaps = {o: _gap_at_offset(old, batch.sampler_logprobs, batch.loss_mask(), o) for o in (-1, 0, 1)}
+    gaps = {o: _gap_at_offset(old, batch.sampler_logprobs, batch.trained_mask(), o) for o in (-1, 0, 1)}
     best = min(gaps, key=lambda offset: (gaps[offset], abs(offset)))
     if best == 0:
         return []
@@ -96,7 +96,7 @@ def gather_matches_sampler(evidence: Evidence) -> list[Finding]:
 
 def ratio_first_step(evidence: Evidence) -> list[Finding]:
     """On the first update policy and old are the same weights: every ratio is 1."""
-    mask, batch = evidence.trace.batch.loss_mask(), evidence.trace.batch
+    mask, batch = evidence.trace.batch.trained_mask(), evidence.trace.batch
     ratio = evidence.step.terms.ratio
     gap = torch.where(mask, (ratio - 1).abs(), 0.0)
     if evidence.update > 0:
@@ -119,7 +119,7 @@ def ratio_first_step(evidence: Evidence) -> list[Finding]:
 def kl_nonnegative(evidence: Evidence) -> list[Finding]:
     """k2, k3 and abs are never negative. k1 may be, token by token: that is right, and said."""
     name, batch = evidence.trace.recipe.kl_estimator, evidence.trace.batch
-    negative = batch.loss_mask() & ~(evidence.step.terms.kl >= -1e-6)
+    negative = batch.trained_mask() & ~(evidence.step.terms.kl >= -1e-6)
     if not negative.any():
         return []
     tokens = places(negative, batch.token_positions())
@@ -130,7 +130,7 @@ def kl_nonnegative(evidence: Evidence) -> list[Finding]:
             check="kl_nonnegative", severity="info" if right else "error", quantity="kl", tokens=tokens,
             message=f"The KL of {len(tokens)} tokens is negative; {said}.",
             fix="" if right else "k3 is exp(ref - policy) - (ref - policy) - 1; look at the order of the two.",
-            expected={"min": 0.0}, found={"min": float(evidence.step.terms.kl[batch.loss_mask()].min())},
+            expected={"min": 0.0}, found={"min": float(evidence.step.terms.kl[batch.trained_mask()].min())},
         )
     ]  # fmt: skip
 
@@ -139,7 +139,7 @@ def kl_step0_zero(evidence: Evidence) -> list[Finding]:
     """On the first update of a fresh run the policy is the reference: the KL is 0."""
     if evidence.update > 0:
         return []
-    mask = evidence.trace.batch.loss_mask()
+    mask = evidence.trace.batch.trained_mask()
     largest = float(evidence.step.terms.kl[mask].abs().max()) if mask.any() else 0.0
     if largest <= 1e-4:
         return []

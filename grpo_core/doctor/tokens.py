@@ -15,7 +15,7 @@ def _completion(evidence: Evidence) -> tuple[Tensor, Tensor, Tensor]:
     """ids and trained mask [B T] of the scored tokens, and each column's position."""
     batch = evidence.trace.batch
     positions = batch.token_positions()
-    return batch.row_ids()[:, positions], batch.loss_mask(), positions
+    return batch.row_ids()[:, positions], batch.trained_mask(), positions
 
 
 def ids_in_vocab(evidence: Evidence) -> list[Finding]:

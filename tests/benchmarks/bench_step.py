@@ -24,7 +24,7 @@ ROUNDS = 15
 
 def untraced(policy, reference, rollout, recipe, optimizer) -> None:
     batch, advantages = to_batch(rollout, recipe.layout), advantages_of(rollout, recipe)
-    mask, config = batch.loss_mask(), recipe.loss_config()
+    mask, config = batch.trained_mask(), recipe.loss_config()
     with torch.no_grad():
         ref = score_tokens(reference, batch, recipe.temperature).logprobs
     old = None
