@@ -1,0 +1,70 @@
+"""A traced step as a batch: what the debugger, the batch file and a stranger's trainer would have of it."""
+
+from dataclasses import replace
+from typing import Any
+
+from .advantages import reward_tensor
+from .batch import Batch
+from .metrics import summarize
+from .policy import Policy
+from .step import rewards_after_edits
+from .types import StepTrace
+
+
+def batch_of_trace(trace: StepTrace, update: int = -1, policy: Policy | None = None) -> Batch:
+    """Everything that the trace holds of one update (the last by default), edited rewards included.
+
+    `policy` adds what only the model and its tokenizer know: special ids, vocabulary size, the tokens' texts.
+    """
+    rewards, missing = reward_tensor(rewards_after_edits(trace.rollout, trace.recipe))
+    terms = trace.updates[update].terms
+    return replace(
+        trace.batch,
+        rewards=rewards, rewards_missing=missing if missing.any() else None,
+        reward_names=trace.rollout.reward_names, reward_weights=trace.advantages.weights,
+        advantages=trace.token_advantages if _per_token(trace) else trace.advantages.advantages,
+        policy_logprobs=terms.policy_logprobs, old_logprobs=trace.old_logprobs, ref_logprobs=trace.ref_logprobs,
+        entropy=terms.entropy, finish_reasons=trace.rollout.finish_reasons,
+        reported=_reported(trace, update), meta=_meta(trace, update) | _tokens(trace, policy),
+    )  # fmt: skip
+
+
+def _per_token(trace: StepTrace) -> bool:
+    """A row's tokens differ in their advantage, or are clipped after the row's was taken."""
+    recipe = trace.recipe
+    return recipe.reward_kl == "after" or recipe.advantage_whiten != "none" or recipe.advantage_clip != 0
+
+
+def _reported(trace: StepTrace, update: int) -> dict[str, Any]:
+    step, mask = trace.updates[update], trace.batch.trained_mask()
+    numbers = summarize(step.terms, mask)
+    reported: dict[str, Any] = {name: numbers[name] for name in ("loss", "kl", "entropy", "clip_fraction")}
+    reported["num_items"] = int(mask.sum())
+    return reported | ({"grad_norm": step.grad_norm} if step.grad_norms else {})  # a reweighed step ran no backward pass
+
+
+def _meta(trace: StepTrace, update: int) -> dict[str, Any]:
+    recipe = trace.recipe
+    names = (
+        "preset", "temperature", "top_p", "top_k", "max_completion_length", "beta", "clip_low", "clip_high", "kl_estimator",
+        "aggregation", "mask_truncated", "advantage_mean", "advantage_std", "advantage_eps",
+    )  # fmt: skip
+    steps = sum(step.applied for step in trace.updates[:update])  # those before it
+    meta = {"framework": "grpo_core"} | {name: getattr(recipe, name) for name in names}
+    meta |= {
+        "num_generations": recipe.group_size, "iteration": steps, "updates_since_sampling": steps,
+        "kl_in": "loss" if recipe.reward_kl == "none" else "reward", "sampler_logprobs_over": "full",
+        "training_mode": False, "dtype": str(trace.old_logprobs.dtype).removeprefix("torch."),
+    }  # fmt: skip
+    return meta | ({"dual_clip": recipe.dual_clip} if recipe.surrogate == "dual-clip" else {})
+
+
+def _tokens(trace: StepTrace, policy: Policy | None) -> dict[str, Any]:
+    if policy is None:
+        return {}
+    bos = {} if policy.bos_id is None else {"bos_token_id": policy.bos_id}
+    ids = trace.batch.row_ids().unique().tolist()
+    return bos | {
+        "pad_token_id": policy.pad_id, "eos_token_ids": sorted(policy.eos_ids), "vocab_size": policy.vocab_size,
+        "tokens": {str(token): policy.piece(token) for token in ids},
+    }  # fmt: skip
