@@ -11,18 +11,22 @@ one, `metrics` names what is logged. Nothing here imports gradio, plotly or the 
 """
 
 from .advantages import group_advantages
+from .aggregation import Totals
+from .batch_file import load_batch, save_batch
 from .config import Recipe
+from .convention import LossConfig
 from .doctor import CHECKS, Evidence, Finding, run_checks
 from .logprobs import score_tokens
-from .loss import LossConfig, Totals, policy_loss
+from .loss import policy_loss
 from .metrics import summarize
 from .policy import AdaptersOff, Policy, load_policy
 from .rollout import sample, to_batch
 from .step import grpo_step, replay, reweigh
+from .trace_batch import batch_of_trace
 from .types import Advantages, Batch, LossTerms, Rollout, StepTrace, Update
 
 __all__ = [
     "CHECKS", "AdaptersOff", "Advantages", "Batch", "Evidence", "Finding", "LossConfig", "LossTerms", "Policy", "Recipe",
-    "Rollout", "StepTrace", "Totals", "Update", "group_advantages", "grpo_step", "load_policy", "policy_loss", "replay",
-    "reweigh", "run_checks", "sample", "score_tokens", "summarize", "to_batch",
+    "Rollout", "StepTrace", "Totals", "Update", "batch_of_trace", "group_advantages", "grpo_step", "load_batch", "load_policy",
+    "policy_loss", "replay", "reweigh", "run_checks", "sample", "save_batch", "score_tokens", "summarize", "to_batch",
 ]  # fmt: skip

@@ -1,102 +1,10 @@
-"""Command line: `python -m grpo_core step`. Exit status 0: done · 2: what was asked for cannot be done, in one line."""
+"""Command line. Exit status 0: done · 2: what was asked for cannot be done, said in one line."""
 
 import argparse
-import json
-import math
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from torch import Tensor
-
-from . import CHECKS, Evidence, Recipe, StepTrace, grpo_step, load_policy, run_checks, sample, summarize
-from .explain import logprobs_after, update_effect, vocabulary_row
-
-
-def quantities(value: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a trace under its name, `updates.0.terms.ratio` and the like."""
-    for field in fields(value):
-        inner, name = getattr(value, field.name), f"{prefix}{field.name}"
-        if isinstance(inner, Tensor):
-            yield name, inner
-        elif isinstance(inner, tuple) and inner and is_dataclass(inner[0]):
-            for place, part in enumerate(inner):
-                yield from quantities(part, f"{name}.{place}.")
-        elif is_dataclass(inner) and not isinstance(inner, Recipe):
-            yield from quantities(inner, f"{name}.")
-
-
-def summary(tensor: Tensor) -> dict[str, Any]:
-    values = tensor.double()
-    numbers = {"min": values.min(), "mean": values.mean(), "max": values.max()} if values.numel() else {}
-    shape = {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
-    return shape | {name: plain(number.item()) for name, number in numbers.items()}
-
-
-def plain(number: float) -> float | str:
-    """A number that strict JSON can hold: NaN and the infinities in quotes."""
-    return number if math.isfinite(number) else {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(number)]
-
-
-def run_step(recipe: Recipe) -> tuple[StepTrace, dict[str, str], float]:
-    """One real step: its trace, the status of every check on its first update, and the seconds it took."""
-    policy = load_policy(recipe.model)
-    start = time.perf_counter()
-    rollout = sample(policy, recipe.prompts, recipe)
-    trained = policy.clone()
-    trace = grpo_step(trained, policy, rollout, recipe)
-    seconds = time.perf_counter() - start
-    column = int(trace.batch.trained_mask()[0].nonzero()[0])
-    evidence = Evidence(
-        trace=trace, policy=policy, token=(0, column), row=vocabulary_row(policy, trace, 0, 0, column),
-        effect=update_effect(trace, 0, logprobs_after(trained, trace)),
-    )  # fmt: skip
-    outcomes = run_checks(evidence, CHECKS.values())
-    return trace, {outcome.check: outcome.status for outcome in outcomes}, seconds
-
-
-def report(trace: StepTrace, checks: dict[str, str], seconds: float) -> dict[str, Any]:
-    """What `step --json` prints. `loss` is the first update's."""
-    return {
-        "loss": plain(trace.updates[0].terms.loss.item()),
-        "quantities": {name: summary(tensor) for name, tensor in quantities(trace)},
-        "checks": checks,
-        "rewards": [list(row) for row in trace.rollout.rewards],
-        "advantages": [plain(value) for value in trace.advantages.advantages.tolist()],
-        "completions": list(trace.rollout.completions),
-        "seconds": seconds,
-    }
-
-
-def print_step(trace: StepTrace, checks: dict[str, str], seconds: float) -> None:
-    rollout = trace.rollout
-    for row, completion in enumerate(rollout.completions):
-        prompt = rollout.prompts[int(rollout.group_ids[row])]
-        rewards = " ".join("-" if value is None else f"{value:g}" for value in rollout.rewards[row])
-        print(f"{prompt!r} -> {completion!r}  rewards {rewards}  advantage {trace.advantages.advantages[row]:+.4f}")
-    for number, update in enumerate(trace.updates, start=1):
-        numbers = summarize(update.terms, trace.batch.trained_mask())
-        shown = "  ".join(f"{name} {numbers[name]:.6g}" for name in ("loss", "policy_loss", "kl", "entropy", "clip_fraction"))
-        print(f"update {number}: {shown}  grad_norm {update.grad_norm:.6g}")
-    for name, status in checks.items():
-        print(f"{status:8} {name}")
-    print(f"{seconds:.2f} s")
-
-
-def recipe_of(arguments: argparse.Namespace) -> Recipe:
-    """The recipe of the command line; what was not given stays at its default."""
-    given = {name: value for name, value in vars(arguments).items() if name in _STEP_FLAGS and value is not None}
-    if arguments.prompt:
-        given["prompts"] = tuple(arguments.prompt)
-    return Recipe(**given)
-
-
-_STEP_FLAGS = {
-    "model": str, "group_size": int, "temperature": float, "seed": int, "beta": float, "updates": int,
-    "learning_rate": float, "aggregation": str, "max_completion_length": int, "layout": str,
-}  # fmt: skip
+from .commands import COMMANDS
 
 
 class OneLine(argparse.ArgumentParser):
@@ -106,30 +14,17 @@ class OneLine(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-def parser() -> OneLine:
-    top = OneLine(prog="python -m grpo_core", description=(__doc__ or "").splitlines()[0])
-    commands = top.add_subparsers(dest="command", required=True)
-    step = commands.add_parser("step", help="one real GRPO step, printed")
-    step.add_argument("--json", action="store_true", help="one JSON object instead of text")
-    step.add_argument("--prompt", action="append", help="a prompt; give it again for another group")
-    for name, kind in _STEP_FLAGS.items():
-        step.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"default: {getattr(Recipe, name)!r}")
-    return top
-
-
 def main(argv: list[str] | None = None) -> int:
-    arguments = parser().parse_args(argv)
+    top = OneLine(prog="python -m grpo_core", description="One real GRPO step, and every trainer's number on one batch.")
+    commands = top.add_subparsers(dest="command", required=True)
+    for command in COMMANDS:
+        command.add(commands)
+    arguments = top.parse_args(argv)
     try:
-        result = run_step(recipe_of(arguments))
+        return arguments.run(arguments)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    if arguments.json:
-        json.dump(report(*result), sys.stdout, indent=1, allow_nan=False)
-        print()
-    else:
-        print_step(*result)
-    return 0
 
 
 if __name__ == "__main__":

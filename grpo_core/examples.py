@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .convention import LossConfig
 from .kl import exact_kl, k3
 from .logprobs import gather, labels, log_softmax
-from .loss import SURROGATE, LossConfig
+from .surrogate import SURROGATE, Parts
 from .types import Batch
 
 
@@ -79,7 +80,7 @@ def two_distributions() -> TwoDistributions:
         ref=ref, policy=policy,
         kl_ref_policy=float(torch.nn.functional.kl_div(policy.log(), ref, reduction="sum")),
         kl_policy_ref=float(exact_kl(policy.log(), ref.log())),
-        k3_expectation=float((policy * k3(policy.log(), ref.log())).sum()),
+        k3_expectation=float((policy * k3(policy.log() - ref.log())).sum()),
         linear_formula=float((ref * (ref / policy - 1)).sum()),
     )  # fmt: skip
 
@@ -98,10 +99,7 @@ def dual_clip_table() -> dict[float, tuple[float, float]]:
     ratio = torch.tensor([0.5, 1.0, 1.3, 1.5, 3.0])
     advantages = -torch.ones_like(ratio)
     config = LossConfig(clip_low=0.2, clip_high=0.2, dual_clip=1 + 2 * 0.2)
-    parts = {
-        "ratio": ratio, "advantages": advantages, "surrogate": ratio * advantages,
-        "clipped_surrogate": ratio.clamp(0.8, 1.2) * advantages,
-    }  # fmt: skip
+    parts = Parts.of_ratio(ratio, advantages, config)
     plain, dual = SURROGATE["min-clip"](parts, config)[0], SURROGATE["dual-clip"](parts, config)[0]
     return {round(float(r), 4): (float(p), float(d)) for r, p, d in zip(ratio, plain, dual, strict=True)}
 

@@ -12,12 +12,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from .advantages import ADVANTAGE_MEAN, ADVANTAGE_STD, group_advantages
+from .aggregation import AGGREGATION
 from .config import Recipe
+from .convention import LossConfig
 from .kl import KL, exact_kl
 from .logprobs import gather, labels, log_softmax, row_entropy, scatter, score_tokens
-from .loss import AGGREGATION, SURROGATE, LossConfig, Totals, times
+from .loss import totals_of
 from .policy import Policy
-from .step import advantages_of
+from .step import rewards_after_edits
+from .surrogate import SURROGATE, Parts
 from .types import Advantages, StepTrace
 
 
@@ -69,40 +72,6 @@ def vocabulary_row(policy: Policy, trace: StepTrace, update: int, row: int, colu
     )  # fmt: skip
 
 
-def closed_form_logit_grad(row: VocabularyRow, logprob_grad: Tensor, temperature: float) -> Float[Tensor, " V"]:
-    """(one-hot of the sampled token - probabilities) · d loss/d log-prob / T: what autograd must return.
-
-    An entropy bonus adds -p · (log p + entropy) · d loss/d entropy / T.
-    """
-    one_hot = torch.zeros_like(row.probs)
-    one_hot[row.sampled_id] = 1.0
-    pull = (one_hot - row.probs) * logprob_grad
-    bonus = -row.probs * (row.logprobs + row.entropy)
-    return (pull + times(row.entropy_grad, bonus)) / temperature
-
-
-def closed_form_logprob_grad(trace: StepTrace, update: int) -> Float[Tensor, "B T"]:
-    """d loss / d log-prob written out for the token ratio: w · (-A · ratio, 0 where clipped, + beta · d kl)."""
-    terms, config = trace.updates[update].terms, trace.recipe.loss_config()
-    advantages = trace.advantages.advantages.unsqueeze(1)
-    pull = torch.where(terms.is_clipped, 0.0, -advantages * terms.ratio * terms.token_weight)
-    if config.ratio == "sequence":  # every token of the row moves the one ratio: the pull is shared over the row
-        mask = trace.batch.trained_mask()
-        pull = torch.where(mask, pull.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1), 0.0)
-    difference = torch.where(trace.batch.trained_mask(), terms.policy_logprobs - trace.ref_logprobs, 0.0)
-    slope = KL_SLOPE[config.kl_estimator](difference)
-    slope = torch.where(trace.batch.trained_mask(), slope, 0.0)
-    return pull + times(config.beta, terms.kl_weight * slope)
-
-
-KL_SLOPE = {
-    "k1": torch.ones_like,
-    "k2": lambda x: x,
-    "k3": lambda x: -torch.expm1(-x),
-    "abs": torch.sign,
-}
-
-
 @torch.no_grad()
 def exact_token_kl(policy: Policy, reference: Policy, trace: StepTrace, update: int) -> Float[Tensor, "B T"]:
     """KL(policy || reference) summed over the whole vocabulary at every trained position; 0 where masked."""
@@ -128,7 +97,9 @@ def probabilities(logprobs: Float[Tensor, "B T"], trace: StepTrace) -> Float[Ten
 
 def least_likely_column(trace: StepTrace, row: int) -> int:
     """The column of the row's trained token that the sampler gave the lowest probability."""
-    logprobs = torch.where(trace.batch.trained_mask()[row], trace.batch.sampler_logprobs[row], torch.inf)
+    sampler = trace.batch.sampler_logprobs
+    assert sampler is not None  # a traced step's batch has them
+    logprobs = torch.where(trace.batch.trained_mask()[row], sampler[row], torch.inf)
     return int(logprobs.argmin())
 
 
@@ -144,10 +115,12 @@ def weighted_row_loss(trace: StepTrace, update: int) -> Float[Tensor, " B"]:
 
 
 def kl_estimates(trace: StepTrace, update: int) -> dict[str, Float[Tensor, "B T"]]:
-    """Every estimator on the same tokens; 0 where masked."""
+    """Every estimator on the same tokens, against the recipe's other side of the KL; 0 where masked."""
     mask, policy_logprobs = trace.batch.trained_mask(), trace.updates[update].terms.policy_logprobs
-    ref_logprobs = torch.where(mask, trace.ref_logprobs, 0.0)
-    return {name: estimator(policy_logprobs, ref_logprobs) for name, estimator in KL.items()}
+    other = trace.batch.sampler_logprobs if trace.recipe.kl_against == "sampler" else trace.ref_logprobs
+    assert other is not None  # a traced step's batch has the sampler's
+    x = torch.where(mask, policy_logprobs - other, 0.0)
+    return {name: estimator(x) for name, estimator in KL.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,10 +143,17 @@ def update_effect(trace: StepTrace, update: int, after_all: Float[Tensor, "B T"]
 
 
 def other_advantages(trace: StepTrace) -> dict[tuple[str, str], Advantages]:
-    """The same rewards under every pair of baseline and spread that has a name of its own."""
+    """The same rewards under every pair of baseline and spread that has a name of its own, and under the recipe's."""
     pairs = [("group", std) for std in ADVANTAGE_STD] + [(mean, "none") for mean in ADVANTAGE_MEAN if mean != "group"]
+    own = (trace.recipe.advantage_mean, trace.recipe.advantage_std)
+    pairs += [own] if own not in pairs else []
     return {
-        (mean, std): advantages_of(trace.rollout, replace(trace.recipe, advantage_mean=mean, advantage_std=std))
+        (mean, std): group_advantages(
+            rewards_after_edits(trace.rollout, trace.recipe),
+            trace.recipe.reward_weights,
+            trace.rollout.group_ids,
+            replace(trace.recipe.advantage_config(), advantage_mean=mean, advantage_std=std),
+        )
         for mean, std in pairs
     }
 
@@ -189,7 +169,7 @@ class Aggregated:
 def other_aggregations(trace: StepTrace, update: int) -> dict[str, Aggregated]:
     """The weight matrix and policy loss of every aggregation, over the same token losses."""
     mask, terms = trace.batch.trained_mask(), trace.updates[update].terms
-    totals = Totals(rows=mask.shape[0], tokens=mask.sum())
+    totals = totals_of(mask, trace.recipe.loss_config(), trace.batch.row_ids().shape[1] - 1)
     results = {}
     for name, weigh in AGGREGATION.items():
         weight = weigh(mask.to(terms.token_loss.dtype), totals, trace.recipe.loss_config())
@@ -200,7 +180,8 @@ def other_aggregations(trace: StepTrace, update: int) -> dict[str, Aggregated]:
 def split_loss(trace: StepTrace, update: int, micro_batches: int) -> Float[Tensor, ""]:
     """The policy loss as the sum over micro-batches that share the whole batch's denominators."""
     mask, terms = trace.batch.trained_mask(), trace.updates[update].terms
-    config, totals = trace.recipe.loss_config(), Totals(rows=mask.shape[0], tokens=mask.sum())
+    config = trace.recipe.loss_config()
+    totals = totals_of(mask, config, trace.batch.row_ids().shape[1] - 1, micro_batches)
     parts = []
     for rows, losses in zip(mask.chunk(micro_batches), terms.token_loss.chunk(micro_batches), strict=True):
         weight = AGGREGATION[config.aggregation](rows.to(losses.dtype), totals, config)
@@ -211,17 +192,30 @@ def split_loss(trace: StepTrace, update: int, micro_batches: int) -> Float[Tenso
 def kl_curves(low: float, high: float, points: int = 81) -> dict[str, Tensor]:
     """Each estimator as a function of x = policy - ref log-prob, under the key "x" and its name."""
     x = torch.linspace(low, high, points)
-    return {"x": x} | {name: estimator(x, torch.zeros_like(x)) for name, estimator in KL.items()}
+    return {"x": x} | {name: estimator(x) for name, estimator in KL.items()}
+
+
+# What these make of a token that they neither draw nor hold back nor drop.
+OTHERWISE = {"clip-cov": "min-clip", "kl-cov": "none", "dppo-ratio": "none"}
 
 
 def surrogate_curve(config: LossConfig, advantage: float, low: float, high: float, points: int = 121) -> dict[str, Tensor]:
     """What is maximised as a function of the ratio, for one advantage: unclipped, and with the surrogate's clip."""
     ratio = torch.linspace(low, high, points)
     weight = torch.full_like(ratio, advantage)
-    clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
-    parts = {"ratio": ratio, "advantages": weight, "surrogate": ratio * weight, "clipped_surrogate": clipped * weight}
-    token_loss, _ = SURROGATE[config.surrogate](parts, config)
+    row = SURROGATE[OTHERWISE.get(config.surrogate, config.surrogate)]
+    token_loss, _ = row(Parts.of_ratio(ratio, weight, config), config)
     return {"ratio": ratio, "surrogate": ratio * weight, "objective": -token_loss}
+
+
+def weight_curve(config: LossConfig, advantage: float, reward: float, low: float, high: float) -> dict[str, Tensor]:
+    """What multiplies A · log p as a function of the ratio, in a surrogate of that family; each point is a row of one token."""
+    ratio = torch.linspace(low, high, 121).unsqueeze(1)
+    parts = Parts.of_ratio(ratio, torch.full_like(ratio, advantage), config)
+    minus_one = torch.full_like(ratio, -1.0)  # a log-prob of -1 leaves weight · A of the token's loss
+    parts = replace(parts, policy_logprobs=minus_one, denominator=minus_one, rewards=torch.full_like(ratio, reward))
+    token_loss, _ = SURROGATE[config.surrogate](parts, config)
+    return {"ratio": ratio.squeeze(1), "weight": token_loss.squeeze(1) / advantage}
 
 
 def winner_advantages(recipe: Recipe, group_size: int) -> dict[int, tuple[float, float]]:
@@ -230,8 +224,7 @@ def winner_advantages(recipe: Recipe, group_size: int) -> dict[int, tuple[float,
     for winners in range(1, group_size):
         rewards = [(1.0,)] * winners + [(0.0,)] * (group_size - winners)
         got = group_advantages(
-            rewards, (1.0,), torch.zeros(group_size, dtype=torch.long),
-            recipe.advantage_mean, recipe.advantage_std, recipe.advantage_eps,
+            rewards, (1.0,), torch.zeros(group_size, dtype=torch.long), recipe.advantage_config()
         ).advantages  # fmt: skip
         table[winners] = (float(got[0]), float(got[-1]))
     return table

@@ -2,32 +2,86 @@
 
 With x = policy_logprobs - ref_logprobs on a token sampled from the policy (Schulman, "Approximating KL Divergence", 2020):
 k1 = x is unbiased and may be negative, k2 = x^2/2 is biased and never negative, k3 = exp(-x) + x - 1 is unbiased and never
-negative (GRPO, DeepSeekMath eq. 4). None clamps. `exact_kl` is what they estimate: the sum over the vocabulary.
+negative (GRPO, DeepSeekMath eq. 4). `exact_kl` is what they estimate: the sum over the vocabulary.
+
+An estimator's gradient is not an estimator of the KL's gradient: `KL_GRADIENT` holds what trainers do about it. With x the
+gradient of k2, and 1 - exp(-x) that of k3, k3 + d k3/dx = x: multiplying k3 by a ratio of value 1 turns the one into the other.
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .convention import LossConfig
+from .surrogate import Parts
 
-def k1(policy_logprobs: Float[Tensor, "..."], ref_logprobs: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    return policy_logprobs - ref_logprobs
-
-
-def k2(policy_logprobs: Float[Tensor, "..."], ref_logprobs: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    return (policy_logprobs - ref_logprobs).square() / 2
+Values = Float[Tensor, "..."]
 
 
-def k3(policy_logprobs: Float[Tensor, "..."], ref_logprobs: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    difference = ref_logprobs - policy_logprobs
-    return difference.expm1() - difference  # expm1: near 0 the 1 would eat the digits that matter
+def k1(x: Values) -> Values:
+    return x
 
 
-def absolute(policy_logprobs: Float[Tensor, "..."], ref_logprobs: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    return (policy_logprobs - ref_logprobs).abs()
+def k2(x: Values) -> Values:
+    return x.square() / 2
+
+
+def k3(x: Values) -> Values:
+    return torch.expm1(-x) + x  # expm1: near 0 the 1 would eat the digits that matter
+
+
+def absolute(x: Values) -> Values:
+    return x.abs()
 
 
 KL = {"k3": k3, "k1": k1, "k2": k2, "abs": absolute}
+
+
+# ---- value and x -> the same value with the gradient that is wanted ----------------------------------
+def plain(value: Values, x: Values, parts: Parts) -> Values:
+    """The estimator's own gradient: 1 for k1, x for k2, 1 - exp(-x) for k3."""
+    return value
+
+
+def times_ratio(value: Values, x: Values, parts: Parts) -> Values:
+    """ratio · value: k3 then has the gradient ratio · x (TRL's use_bias_correction_kl, slime's --use-unbiased-kl)."""
+    return parts.ratio * value
+
+
+def straight_through(value: Values, x: Values, parts: Parts) -> Values:
+    """The value of the estimator, the gradient of k2: x (verl's estimators with a `+`)."""
+    return value.detach() + k2(x) - k2(x).detach()
+
+
+def weighted_straight_through(value: Values, x: Values, parts: Parts) -> Values:
+    """The value of the estimator, the gradient min(ratio, 10) · x (OpenRLHF's unbiased_gradient)."""
+    weight = parts.ratio.clamp(max=10.0).detach()
+    return value.detach() + weight * (k2(x) - k2(x).detach())
+
+
+def score(value: Values, x: Values, parts: Parts) -> Values:
+    """value · exp(log p - its own value): k3 then has the gradient x (NeMo-RL's default)."""
+    return value * (parts.policy_logprobs - parts.policy_logprobs.detach()).exp()
+
+
+def times_sampler_ratio(value: Values, x: Values, parts: Parts) -> Values:
+    """value · policy/sampler (NeMo-RL's use_on_policy_kl_approximation)."""
+    return value * (parts.policy_logprobs - parts.sampler_logprobs).clamp(-80.0, 80.0).exp()
+
+
+KL_GRADIENT = {
+    "plain": plain, "times-ratio": times_ratio, "straight-through": straight_through,
+    "weighted-straight-through": weighted_straight_through, "score": score, "times-sampler-ratio": times_sampler_ratio,
+}  # fmt: skip
+
+
+def token_kl(x: Values, parts: Parts, config: LossConfig) -> Values:
+    """The per-token KL of a convention: estimator, bounds and gradient. x = policy - reference log-probs."""
+    bounded = x.clamp(-config.kl_input_bound, config.kl_input_bound)
+    value = KL[config.kl_estimator](bounded)
+    if config.kl_output_bound:
+        value = value.clamp(-config.kl_output_bound, config.kl_output_bound)
+    return KL_GRADIENT[config.kl_gradient](value, bounded, parts)
 
 
 def exact_kl(policy_logprobs: Float[Tensor, "*N V"], ref_logprobs: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:

@@ -4,6 +4,8 @@ The log-probs are over the full vocabulary at the sampling temperature, whatever
 the kept mass stands beside them. A row ends at its first EOS, which counts; nothing after it does.
 """
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -96,8 +98,19 @@ def _filters(recipe: Recipe) -> LogitsProcessorList:
     return filters
 
 
-def to_batch(rollout: Rollout, layout: str) -> Batch:
-    """The rollout as one of the two layouts; the sampler's log-probs move to the columns of that layout."""
+def to_batch(rollout: Rollout, layout: str, mask_truncated: bool = False) -> Batch:
+    """The rollout as one of the two layouts; the sampler's log-probs move to the columns of that layout.
+
+    `mask_truncated` takes the rows that were cut off out of the loss.
+    """
+    batch = _in_layout(rollout, layout)
+    if not mask_truncated:
+        return batch
+    finished = torch.tensor([reason != "length" for reason in rollout.finish_reasons])
+    return replace(batch, loss_mask=batch.trained_mask() & finished.unsqueeze(1))
+
+
+def _in_layout(rollout: Rollout, layout: str) -> Batch:
     if layout == "prompt_completion":
         return Batch(
             prompt_ids=rollout.prompt_ids, prompt_mask=rollout.prompt_mask,

@@ -9,10 +9,10 @@ from dataclasses import fields, replace
 import torch
 from torch import Tensor
 
-from .advantages import group_advantages
+from .advantages import batch_advantages
 from .config import Recipe
 from .logprobs import score_tokens
-from .loss import policy_loss
+from .loss import policy_loss, totals_of
 from .policy import Policy
 from .rollout import to_batch
 from .types import Advantages, Batch, LossTerms, Rollout, Scored, StepTrace, Update
@@ -39,11 +39,11 @@ def rewards_after_edits(rollout: Rollout, recipe: Recipe) -> tuple[tuple[float |
     return tuple(map(tuple, rewards))
 
 
-def advantages_of(rollout: Rollout, recipe: Recipe) -> Advantages:
-    """Advantages of the rollout's rewards, edits included, in the recipe's convention."""
-    return group_advantages(
+def advantages_of(rollout: Rollout, batch: Batch, old: Tensor, ref: Tensor, recipe: Recipe) -> tuple[Advantages, Tensor]:
+    """Advantages per row and per token of the rollout's rewards, edits included, in the recipe's convention."""
+    return batch_advantages(
         rewards_after_edits(rollout, recipe), recipe.reward_weights, rollout.group_ids,
-        mean=recipe.advantage_mean, std=recipe.advantage_std, eps=recipe.advantage_eps,
+        old, ref, batch.trained_mask(), recipe.advantage_config(),
     )  # fmt: skip
 
 
@@ -59,31 +59,29 @@ def grpo_step(
     `reference` is frozen and only enters the KL; without one the KL is taken to the start of the step.
     `optimizer` keeps its state across the trainer's steps; a lesson's single step makes its own.
     """
-    batch = to_batch(rollout, recipe.layout)
-    advantages = advantages_of(rollout, recipe)
+    batch = to_batch(rollout, recipe.layout, recipe.mask_truncated)
     optimizer = optimizer or make_optimizer(policy, recipe)
     with torch.no_grad():
         ref = score_tokens(reference, batch, recipe.temperature) if reference else None
-    old, updates = None, []
-    for _ in range(recipe.updates):
+    scored = score_tokens(policy, batch, recipe.temperature, entropy_grad=recipe.entropy_coef != 0)
+    old = scored.logprobs.detach()
+    ref_logprobs = ref.logprobs if ref else old
+    advantages = advantages_of(rollout, batch, old, ref_logprobs, recipe)
+    updates = [_update(policy, optimizer, scored, old, ref_logprobs, advantages, batch, recipe)]
+    for _ in range(1, recipe.updates):
         scored = score_tokens(policy, batch, recipe.temperature, entropy_grad=recipe.entropy_coef != 0)
-        old = scored.logprobs.detach() if old is None else old
-        ref_logprobs = ref.logprobs if ref else old
         updates.append(_update(policy, optimizer, scored, old, ref_logprobs, advantages, batch, recipe))
-    assert old is not None, "a recipe has at least one update"
     return StepTrace(
-        recipe=recipe, rollout=rollout, batch=batch, advantages=advantages, old_logprobs=old,
+        recipe=recipe, rollout=rollout, batch=batch, advantages=advantages[0], token_advantages=advantages[1], old_logprobs=old,
         ref_logprobs=ref_logprobs, ref_hidden=ref.hidden if ref else None, updates=tuple(updates),
     )  # fmt: skip
 
 
 def _update(
     policy: Policy, optimizer: torch.optim.Optimizer, scored: Scored, old: Tensor, ref: Tensor,
-    advantages: Advantages, batch: Batch, recipe: Recipe,
+    advantages: tuple[Advantages, Tensor], batch: Batch, recipe: Recipe,
 ) -> Update:  # fmt: skip
-    terms = policy_loss(
-        scored.logprobs, old, ref, advantages.advantages, batch.trained_mask(), scored.entropy, recipe.loss_config()
-    )
+    terms = loss_of_batch(scored.logprobs, old, ref, advantages, scored.entropy, batch, recipe)
     terms.policy_logprobs.retain_grad()
     optimizer.zero_grad(set_to_none=True)
     terms.loss.backward()
@@ -99,6 +97,19 @@ def _update(
         terms=detached(terms), logprob_grad=terms.policy_logprobs.grad, hidden=scored.hidden,
         grad_norms=norms, grad_norm=total, applied=finite,
     )  # fmt: skip
+
+
+def loss_of_batch(
+    policy: Tensor, old: Tensor, ref: Tensor, advantages: tuple[Advantages, Tensor], entropy: Tensor, batch: Batch,
+    recipe: Recipe,
+) -> LossTerms:  # fmt: skip
+    """`policy_loss` of a batch; `advantages` are those of `advantages_of`, per row and per token."""
+    mask, config = batch.trained_mask(), recipe.loss_config()
+    totals = totals_of(mask, config, width=batch.row_ids().shape[1] - 1)
+    rows, per_token = advantages
+    return policy_loss(
+        policy, old, ref, per_token, mask, entropy, config, totals, batch.sampler_logprobs, rows.reward.nan_to_num(0.0)
+    )
 
 
 def grad_norms(policy: Policy) -> dict[str, float]:
@@ -120,19 +131,17 @@ def reweigh(trace: StepTrace, recipe: Recipe) -> StepTrace:
     """
     if recipe.rollout_key() != trace.recipe.rollout_key():
         raise ValueError("recipe: found other sampling settings than the trace's; run the step instead")
-    batch = to_batch(trace.rollout, recipe.layout)
+    batch = to_batch(trace.rollout, recipe.layout, recipe.mask_truncated)
     moved = {name: _to_columns(tensor, batch) for name, tensor in _first_scores(trace).items()}
-    advantages = advantages_of(trace.rollout, recipe)
+    advantages = advantages_of(trace.rollout, batch, moved["old"], moved["ref"], recipe)
     leaf = moved["policy"].requires_grad_()
-    terms = policy_loss(
-        leaf, moved["old"], moved["ref"], advantages.advantages, batch.trained_mask(), moved["entropy"], recipe.loss_config()
-    )
+    terms = loss_of_batch(leaf, moved["old"], moved["ref"], advantages, moved["entropy"], batch, recipe)
     (grad,) = torch.autograd.grad(terms.loss, terms.policy_logprobs)
     first = replace(
         trace.updates[0], terms=detached(terms), logprob_grad=grad, grad_norms={}, grad_norm=float("nan"), applied=False
     )
     return replace(
-        trace, recipe=recipe, batch=batch, advantages=advantages, old_logprobs=moved["old"],
+        trace, recipe=recipe, batch=batch, advantages=advantages[0], token_advantages=advantages[1], old_logprobs=moved["old"],
         ref_logprobs=moved["ref"], updates=(first,),
     )  # fmt: skip
 

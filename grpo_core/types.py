@@ -13,9 +13,10 @@ Shapes are checked in tests only (`pytest --jaxtyping-packages=grpo_core,beartyp
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from .batch import Batch as Batch  # the names of the batch file
 
 if TYPE_CHECKING:
     from .config import Recipe
@@ -44,59 +45,6 @@ class Rollout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
-    """The ids and masks of one rollout in one of the two layouts; the other layout's fields are None."""
-
-    # layout sequence
-    input_ids: Int[Tensor, "B S"] | None = None
-    attention_mask: Bool[Tensor, "B S"] | None = None
-    response_mask: Bool[Tensor, "B S"] | None = None
-    # layout prompt_completion
-    prompt_ids: Int[Tensor, "B P"] | None = None
-    prompt_mask: Bool[Tensor, "B P"] | None = None
-    completion_ids: Int[Tensor, "B C"] | None = None
-    completion_mask: Bool[Tensor, "B C"] | None = None
-    # both
-    group_ids: Int[Tensor, " B"]
-    sampler_logprobs: Float[Tensor, "B T"]
-
-    @property
-    def layout(self) -> str:
-        return "sequence" if self.input_ids is not None else "prompt_completion"
-
-    def row_ids(self) -> Int[Tensor, "B S"]:
-        """Prompt + completion, as the model reads them."""
-        if self.input_ids is not None:
-            return self.input_ids
-        assert self.prompt_ids is not None and self.completion_ids is not None
-        return torch.cat([self.prompt_ids, self.completion_ids], dim=1)
-
-    def row_mask(self) -> Bool[Tensor, "B S"]:
-        """True on every real token, prompt and completion: the model's attention mask."""
-        if self.attention_mask is not None:
-            return self.attention_mask
-        assert self.prompt_mask is not None and self.completion_mask is not None
-        return torch.cat([self.prompt_mask, self.completion_mask], dim=1)
-
-    def row_completion_mask(self) -> Bool[Tensor, "B S"]:
-        """True on completion tokens, over the whole row."""
-        if self.response_mask is not None:
-            return self.response_mask
-        assert self.prompt_mask is not None and self.completion_mask is not None
-        return torch.cat([torch.zeros_like(self.prompt_mask), self.completion_mask], dim=1)
-
-    def token_positions(self) -> Int[Tensor, " T"]:
-        """The place in the row (0 … S-1, padding included) of the token that each column scores."""
-        width = self.row_ids().shape[1]
-        first = 1 if self.prompt_ids is None else self.prompt_ids.shape[1]
-        return torch.arange(first, width)
-
-    def trained_mask(self) -> Bool[Tensor, "B T"]:
-        """True where a column's token is trained: the completion mask, at the position of the *target*."""
-        return self.row_completion_mask()[:, self.token_positions()]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Advantages:
     """Rewards on their way to one advantage per row."""
 
@@ -116,7 +64,7 @@ class Advantages:
 @dataclass(frozen=True, kw_only=True)
 class LossTerms:
     """Every named tensor of the loss, in order of computation. Where a token is masked every field is 0 or False
-    (`correction`: 1).
+    (`correction`: 1); with `count_padding` padding has the ratio 1 and its row's advantage.
 
     `policy_loss = (token_weight * token_loss).sum()`, `kl_loss = (kl_weight * kl).sum()`,
     `entropy_loss = (entropy_weight * entropy).sum()`, `loss = policy_loss + beta * kl_loss - entropy_coef * entropy_loss`.
@@ -172,6 +120,7 @@ class StepTrace:
     rollout: Rollout
     batch: Batch
     advantages: Advantages
+    token_advantages: Float[Tensor, "B T"]  # the row's, unless the KL is in the reward or they are whitened
     old_logprobs: Float[Tensor, "B T"]  # at the start of the step; denominator of the ratio
     ref_logprobs: Float[Tensor, "B T"]  # frozen reference; only in the KL. Equal to old where none was given
     ref_hidden: Float[Tensor, "N D"] | None  # None where no reference was given

@@ -36,8 +36,9 @@ def on_recipe(evidence, **changes):
 
 
 def on_advantages(evidence, change):
-    advantages = evidence.trace.advantages
-    return on_trace(evidence, advantages=replace(advantages, advantages=change(advantages.advantages)))
+    advantages, per_token = evidence.trace.advantages, evidence.trace.token_advantages
+    changed = replace(advantages, advantages=change(advantages.advantages))
+    return on_trace(evidence, advantages=changed, token_advantages=change(per_token))
 
 
 def with_rewards(evidence, rewards):
@@ -164,7 +165,9 @@ RED = {
     "denominator_matches_mask": [
         (lambda e, s: on_terms(e, token_weight=2 * e.step.terms.token_weight), "error"),
         (lambda e, s: on_terms(e, token_weight=torch.full_like(e.step.terms.token_weight, 1 / 96)), "error")],
-    "split_invariance": [(lambda e, s: on_terms(e, policy_loss=e.step.terms.policy_loss + 1e-3), "error")],
+    "split_invariance": [
+        (lambda e, s: on_terms(e, policy_loss=e.step.terms.policy_loss + 1e-3), "error"),
+        (lambda e, s: on_recipe(e, aggregation="micro-token-mean"), "info")],
     "loss_zero_explain": [(lambda e, s: e, "info")],
     "logprob_gradient_closed_form": [(lambda e, s: grad(e, 0.01), "error")],
     "logit_gradient_closed_form": [(lambda e, s: row_of(e, logit_grad=2 * e.row.logit_grad), "error")],
@@ -180,7 +183,9 @@ NEAR = {
     "double_bos": [lambda e, s: start_tokens(e, (2, 3)), lambda e, s: start_tokens(e, (0, 2))],
     "sampler_logprobs_match": [lambda e, s: sampler(e, 5e-4), lambda e, s: masked_nan(e)],
     "reward_finite": [lambda e, s: with_rewards(e, [1e6, -1e6, 0, 1, 1, 0, 0, 1])],
-    "group_size_min": [lambda e, s: groups(e, 0, 0, 1, 1, 2, 2, 3, 3)],
+    "group_size_min": [
+        lambda e, s: groups(e, 0, 0, 1, 1, 2, 2, 3, 3),
+        lambda e, s: groups(on_recipe(e, advantage_mean="none", advantage_std="none"), 0, 1, 2, 3, 4, 5, 6, 7)],
     "advantage_group_sum": [
         lambda e, s: on_advantages(e, lambda a: a + 5e-4),
         lambda e, s: on_recipe(e, advantage_mean="batch"),
@@ -188,7 +193,9 @@ NEAR = {
     "advantage_magnitude": [
         lambda e, s: with_rewards(e, [1, 0, 0, 0, 0, 1, 1, 1]),
         lambda e, s: on_advantages(on_recipe(e, advantage_std="none"), lambda a: 9 * a)],
-    "zero_std_groups": [lambda e, s: with_rewards(e, [1, 1, 1, 0.999, 1, 0, 0, 1])],
+    "zero_std_groups": [
+        lambda e, s: with_rewards(e, [1, 1, 1, 0.999, 1, 0, 0, 1]),
+        lambda e, s: with_rewards(on_recipe(e, advantage_mean="batch"), [1, 1, 1, 1, 1, 0, 0, 1])],
     "eos_in_mask": [lambda e, s: pad_is_eos(e)],
     "mask_after_eos": [lambda e, s: pad_is_eos(e)],
     "probabilities_sum": [lambda e, s: row_of(e, probs=1.00005 * e.row.probs)],

@@ -10,7 +10,18 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from grpo_core import Batch, LossConfig, LossTerms, Policy, policy_loss
+from grpo_core import (
+    Advantages,
+    Batch,
+    LossConfig,
+    LossTerms,
+    Policy,
+    Recipe,
+    Rollout,
+    StepTrace,
+    Update,
+    policy_loss,
+)
 from grpo_core.logprobs import select
 
 # Four completions of one prompt, of 3, 2, 4 and 1 tokens; the first and the last are right.
@@ -27,12 +38,14 @@ CHAT_TEMPLATE = (
 )
 
 
-def loss_of(logprobs, advantages, mask, *, old=None, ref=None, entropy=None, totals=None, **settings) -> LossTerms:
+def loss_of(
+    logprobs, advantages, mask, *, old=None, ref=None, entropy=None, totals=None, sampler=None, rewards=None, **settings
+) -> LossTerms:
     """`policy_loss` with old = ref = policy and no entropy where none is given."""
     old = logprobs.detach() if old is None else old
     ref = logprobs.detach() if ref is None else ref
     entropy = torch.zeros_like(logprobs) if entropy is None else entropy
-    return policy_loss(logprobs, old, ref, advantages, mask, entropy, LossConfig(**settings), totals)
+    return policy_loss(logprobs, old, ref, advantages, mask, entropy, LossConfig(**settings), totals, sampler, rewards)
 
 
 def one_token(ratio: float, advantage: float, **settings) -> LossTerms:
@@ -121,6 +134,29 @@ def with_first_update(trace, **changes):
 def with_terms(trace, **changes):
     """The trace with fields of its first update's terms replaced."""
     return with_first_update(trace, terms=replace(trace.updates[0].terms, **changes))
+
+
+def bare_trace(terms, grad, advantages, mask, ref, sampler, config) -> StepTrace:
+    """A trace of one update with what the closed forms read: terms, advantages [B T], masks, ref and sampler; no more."""
+    rows, width = mask.shape
+    nothing, none, empty = torch.zeros(rows, width), torch.zeros(rows, dtype=torch.bool), torch.zeros(rows)
+    prompt, start = torch.zeros(rows, 1, dtype=torch.long), torch.ones(rows, 1, dtype=torch.bool)
+    ids, groups = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, dtype=torch.long)
+    shared = {"prompt_ids": prompt, "prompt_mask": start, "completion_ids": ids, "completion_mask": mask}
+    rollout = Rollout(
+        **shared, prompts=("",), group_ids=groups, sampler_logprobs=nothing, kept_mass=nothing,
+        finish_reasons=("length",) * rows, completions=("",) * rows, rewards=((0.0,),) * rows, reward_names=("correct",),
+    )  # fmt: skip
+    given_advantages = Advantages(
+        rewards=torch.zeros(rows, 1), missing=none.unsqueeze(1), weights=torch.ones(1), valid=~none, zero_std=none,
+        **dict.fromkeys(("reward", "baseline", "scale", "group_mean", "group_std", "advantages"), empty),
+    )  # fmt: skip
+    update = Update(terms=terms, logprob_grad=grad, hidden=torch.zeros(0, 1), grad_norms={}, grad_norm=0.0, applied=False)
+    return StepTrace(
+        recipe=Recipe(**vars(config)), rollout=rollout, batch=Batch(**shared, group_ids=groups, sampler_logprobs=sampler),
+        advantages=given_advantages, token_advantages=advantages, old_logprobs=nothing, ref_logprobs=ref, ref_hidden=None,
+        updates=(update,),
+    )  # fmt: skip
 
 
 def weights_of(policy) -> dict:

@@ -6,12 +6,19 @@ import pytest
 import torch
 from builders import BASE_ADVANTAGES, BASE_REWARDS
 
-from grpo_core import Recipe, group_advantages
+from grpo_core import Recipe
 from grpo_core.advantages import ADVANTAGE_MEAN, ADVANTAGE_STD
+from grpo_core.advantages import group_advantages as in_convention
+from grpo_core.convention import AdvantageConfig
 from grpo_core.explain import winner_advantages
 
 ONE_OF_FOUR = ((1.0,), (0.0,), (0.0,), (0.0,))
 ONE_GROUP = torch.zeros(4, dtype=torch.long)
+
+
+def group_advantages(rewards, weights, groups, **settings):
+    """The core's, with the settings by their short names: mean, std, eps, …"""
+    return in_convention(rewards, weights, groups, AdvantageConfig(**{f"advantage_{n}": v for n, v in settings.items()}))
 
 
 def advantages(rewards, groups=ONE_GROUP, weights=(1.0,), **settings):
@@ -80,14 +87,14 @@ def test_batch_mean_and_no_mean():
 @pytest.mark.parametrize("mean", ["group", "leave-one-out"])
 def test_equal_rewards_have_advantage_exactly_0(mean, std):
     # 0.1 is not a binary fraction: the mean of three of them is not 0.1 to the last bit
-    result = group_advantages(((0.1,),) * 3, (1.0,), torch.zeros(3, dtype=torch.long), mean, std, eps=0.0)
+    result = group_advantages(((0.1,),) * 3, (1.0,), torch.zeros(3, dtype=torch.long), mean=mean, std=std, eps=0.0)
     assert result.advantages.tolist() == [0.0] * 3 and result.zero_std.all()
 
 
 @pytest.mark.parametrize("std", ADVANTAGE_STD)
 @pytest.mark.parametrize("mean", ["group", "leave-one-out"])
 def test_a_group_of_one_has_advantage_0_and_no_nan(mean, std):
-    result = group_advantages(((1.0,),), (1.0,), torch.zeros(1, dtype=torch.long), mean, std)
+    result = group_advantages(((1.0,),), (1.0,), torch.zeros(1, dtype=torch.long), mean=mean, std=std)
     assert result.advantages.tolist() == [0.0]
 
 
@@ -129,5 +136,5 @@ def test_eps_is_added_to_the_spread(eps):
 @pytest.mark.parametrize("mean", ADVANTAGE_MEAN)
 def test_advantage_is_reward_minus_baseline_over_scale(mean, std):
     rewards = ((1.0,), (0.0,), (0.25,), (4.0,), (2.0,), (3.5,))
-    result = group_advantages(rewards, (1.0,), torch.tensor([0, 0, 0, 1, 1, 1]), mean, std)
+    result = group_advantages(rewards, (1.0,), torch.tensor([0, 0, 0, 1, 1, 1]), mean=mean, std=std)
     torch.testing.assert_close(result.advantages, (result.reward - result.baseline) / result.scale)

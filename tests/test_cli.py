@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from grpo_core import CHECKS, Recipe, grpo_step, load_policy, sample
-from grpo_core.__main__ import main, plain
+from grpo_core.__main__ import main
+from grpo_core.commands.output import plain
 
 ROOT = Path(__file__).parent.parent
 KEYS = {"loss", "quantities", "checks", "rewards", "advantages", "completions", "seconds"}

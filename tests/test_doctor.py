@@ -151,6 +151,21 @@ def test_a_loss_of_0_says_whether_the_gradient_is_0_too(evidence):
     assert dead.found["logprob_grad_norm"] == 0.0 and "teaches nothing" in dead.message
 
 
+def test_a_step_that_teaches_nothing_says_why(evidence):
+    dropped = {"correction": "token", "correction_bound": "drop", "correction_low": 1e5, "beta": 0.0}
+    (finding,) = findings(on_recipe(evidence, **dropped), "loss_zero_explain")
+    assert "every token with an advantage is clipped or dropped" in finding.message
+    cut = replace(evidence.trace.rollout, finish_reasons=("length",) * 8)
+    untrained = on_recipe(replace(evidence, trace=replace(evidence.trace, rollout=cut)), mask_truncated=True)
+    (finding,) = findings(untrained, "loss_zero_explain")
+    assert "no token is trained" in finding.message
+
+
+def test_a_loss_that_depends_on_the_split_says_through_what(evidence):
+    (finding,) = findings(on_recipe(evidence, aggregation="micro-token-mean"), "split_invariance")
+    assert "micro-token-mean divides each by its own tokens" in finding.message
+
+
 def test_zero_spread_counts_groups_and_gives_the_reward(evidence):
     (finding,) = findings(with_rewards(evidence, [1, 1, 1, 1, 0, 0, 0, 0.5]), "zero_std_groups")
     assert finding.rows == (0, 1, 2, 3) and "1 of 2 groups" in finding.message

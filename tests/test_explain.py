@@ -9,8 +9,9 @@ from builders import TablePolicy, full_logprobs
 
 from grpo_core import grpo_step, policy_loss, replay, reweigh, score_tokens, summarize
 from grpo_core.advantages import ADVANTAGE_MEAN, ADVANTAGE_STD
+from grpo_core.aggregation import AGGREGATION
+from grpo_core.closed_forms import closed_form_logit_grad
 from grpo_core.explain import (
-    closed_form_logit_grad,
     exact_token_kl,
     logprobs_after,
     other_advantages,
@@ -20,7 +21,6 @@ from grpo_core.explain import (
     update_effect,
     vocabulary_row,
 )  # fmt: skip
-from grpo_core.loss import AGGREGATION
 from grpo_core.metrics import layer_norms
 
 

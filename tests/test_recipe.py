@@ -1,11 +1,14 @@
 """Recipes: what is refused and in which words, and how a link's values are repaired."""
 
 import re
+from dataclasses import fields
 
 import pytest
 
 from grpo_core import LossConfig, Recipe, sample
 from grpo_core.config import DEFAULT
+from grpo_core.convention import AdvantageConfig, Convention
+from grpo_core.rules import RULES
 
 REFUSED = [
     ({"temperature": 0.0}, "temperature: found 0.0, allowed: above 0"),
@@ -23,6 +26,14 @@ REFUSED = [
     ({"reward_weights": (1.0,)}, "reward_weights: found 1 weights for 2 reward_functions, allowed: one each"),
     ({"reward_functions": ("correct", "correct")}, "reward_functions: found ('correct', 'correct')"),
     ({"edited_rewards": ((0, 0, float("nan")),)}, "edited_rewards: found ((0, 0, nan),)"),
+    ({"surrogate": "ppo"}, "surrogate: found 'ppo', allowed: min-clip, dual-clip, two-sided, none, sapo"),
+    ({"gates": ("top-entropy", "top-entropy")}, "gates: found ('top-entropy', 'top-entropy'), allowed: none or different"),
+    ({"kl_gradient": "k3"}, "kl_gradient: found 'k3', allowed: plain, times-ratio"),
+    ({"kl_aggregation": "mean"}, "kl_aggregation: found 'mean', allowed: same, seq-mean-token-mean"),
+    ({"vespo_shape": (2.0, 3.0)}, "vespo_shape: found (2.0, 3.0), allowed: four numbers"),
+    ({"log_ratio_bound": 0.0}, "log_ratio_bound: found 0.0, allowed: above 0, at most 80"),
+    ({"clip_high": -1.5}, "clip_high: found -1.5, allowed: -1 to 100"),
+    ({"advantage_whiten": "yes"}, "advantage_whiten: found 'yes', allowed: none, unbiased, biased, std"),
     ({"updates": 0}, "updates: found 0, allowed: a whole number from 1 to 8"),
     ({"learning_rate": float("inf")}, "learning_rate: found inf"),
 ]
@@ -76,13 +87,36 @@ def test_only_sampling_settings_ask_for_another_rollout():
 
 def test_the_loss_reads_every_setting_from_the_recipe():
     recipe = Recipe(
-        ratio="sequence", surrogate="dual-clip", clip_low=0.1, clip_high=0.3, dual_clip=2.0, kl_estimator="k1", beta=0.5,
-        aggregation="dr_grpo", entropy_coef=0.01, max_completion_length=9,
+        ratio="sequence", ratio_against="sampler", log_ratio_bound=20.0, surrogate="dual-clip", clip_low=0.1, clip_high=0.3,
+        dual_clip=2.0, sapo_temperatures=(2.0, 3.0), vespo_shape=(1.0, 1.0, 1.0, 1.0), quadratic_coef=0.5, cov_fraction=0.5,
+        cov_bounds=(0.0, 1.0), cov_coef=0.5, cov_seed=1, correction="token", correction_bound="drop", correction_low=0.5,
+        correction_high=2.0, gates=("top-entropy",), off_policy_threshold=0.5, entropy_quantile=0.5, mask_truncated=True,
+        beta=0.5, kl_estimator="k1", kl_against="sampler", kl_gradient="score", kl_input_bound=20.0, kl_output_bound=10.0,
+        kl_aggregation="token-mean", entropy_coef=0.01, entropy_aggregation="token-mean", aggregation="dr_grpo",
+        count_empty_rows=False, count_padding=True, max_completion_length=9,
     )  # fmt: skip
     config = recipe.loss_config()
     assert all(getattr(config, name) == getattr(recipe, name) for name in vars(config))
     default = LossConfig()
     assert not any(getattr(config, name) == getattr(default, name) for name in vars(config))
+
+
+def test_the_advantages_read_every_setting_from_the_recipe():
+    recipe = Recipe(
+        reward_shift=-0.5, reward_scale=10.0, reward_clip=20.0, reward_kl="after", reward_kl_coef=0.1,
+        reward_kl_estimator="k3", advantage_mean="batch", advantage_std="batch", advantage_eps=1e-6,
+        advantage_alone="reward", advantage_whiten="std", advantage_clip=2.0,
+    )  # fmt: skip
+    config, default = recipe.advantage_config(), AdvantageConfig()
+    assert all(getattr(config, name) == getattr(recipe, name) for name in vars(config))
+    assert not any(getattr(config, name) == getattr(default, name) for name in vars(config))
+    assert vars(recipe.convention()) == vars(config) | vars(recipe.loss_config())
+
+
+def test_every_setting_of_a_convention_has_a_rule_and_says_what_it_allows():
+    assert {f.name for f in fields(Convention)} < {name for name, _, _ in RULES}
+    for name, allowed, ok in RULES:
+        assert ok(getattr(DEFAULT, name)) and not ok(None) and not ok(float("nan")) and allowed, name
 
 
 def test_a_prompt_that_is_too_long_is_named_with_its_length_and_the_room(policy):

@@ -10,10 +10,12 @@ from builders import EOS, byte_tokenizer, loss_of, random_llama
 from transformers import AutoModelForCausalLM, BartConfig, BartForConditionalGeneration
 
 from grpo_core import CHECKS, Evidence, Policy, Recipe, group_advantages, grpo_step, load_policy, run_checks, sample
-from grpo_core.config import _RULES
-from grpo_core.explain import closed_form_logit_grad, logprobs_after, update_effect, vocabulary_row
+from grpo_core.closed_forms import closed_form_logit_grad
+from grpo_core.convention import AdvantageConfig
+from grpo_core.explain import logprobs_after, update_effect, vocabulary_row
 from grpo_core.kl import exact_kl
 from grpo_core.logprobs import labels, row_entropy
+from grpo_core.rules import RULES
 from grpo_core.step import replay
 
 SIZE = {
@@ -154,16 +156,18 @@ def test_large_rewards_undivided_by_a_spread_raise_no_alarm(tiny):
 
 # ---- the maths -------------------------------------------------------------------------------------------------------------
 def test_a_beta_of_0_keeps_an_overflown_kl_out_of_the_loss():
-    logprobs, ref = torch.tensor([[-200.0]], requires_grad=True), torch.zeros(1, 1)
-    terms = loss_of(logprobs, torch.tensor([1.0]), torch.ones(1, 1, dtype=torch.bool), ref=ref, beta=0.0)
+    # ratio e^80 times a k3 of e^80 is beyond fp32, the clipped loss beside it is -1.2
+    logprobs, old, ref = torch.tensor([[-200.0]], requires_grad=True), torch.tensor([[-400.0]]), torch.zeros(1, 1)
+    mask, settings = torch.ones(1, 1, dtype=torch.bool), {"beta": 0.0, "kl_gradient": "times-ratio"}
+    terms = loss_of(logprobs, torch.tensor([1.0]), mask, old=old, ref=ref, **settings)
     (grad,) = torch.autograd.grad(terms.loss, logprobs)
-    assert terms.kl.isinf().all() and float(terms.loss.detach()) == -1.0 and float(grad) == -1.0
+    assert terms.kl.isinf().all() and float(terms.loss.detach()) == pytest.approx(-1.2) and float(grad) == 0.0
 
 
 def test_advantages_of_large_rewards_are_not_rounding_noise():
     # three of 1e6, one of 1e6 - 1/8 (exact in fp32): mean 1e6 - 1/32, unbiased std 1/16
     rewards = ((1e6,), (1e6,), (1e6,), (999_999.875,))
-    got = group_advantages(rewards, (1.0,), torch.zeros(4, dtype=torch.long), eps=0.0).advantages
+    got = group_advantages(rewards, (1.0,), torch.zeros(4, dtype=torch.long), AdvantageConfig(advantage_eps=0.0)).advantages
     assert got.tolist() == pytest.approx([0.5, 0.5, 0.5, -1.5], abs=1e-6) and got.dtype == torch.float32
 
 
@@ -191,5 +195,5 @@ def test_a_token_that_both_policies_rule_out_adds_nothing_to_the_exact_kl():
 )
 def test_a_rule_answers_no_to_an_absurd_value_and_does_not_raise(name, value):
     # the rule itself: in tests the type checker would refuse some of these values before it
-    (ok,) = (ok for field, _, ok in _RULES if field == name)
+    (ok,) = (ok for field, _, ok in RULES if field == name)
     assert not ok(value)

@@ -8,7 +8,7 @@ from builders import same_weights, weights_of
 from peers import require
 
 from grpo_core import AdaptersOff, Policy, Totals, grpo_step, policy_loss, replay, reweigh, sample, score_tokens, to_batch
-from grpo_core.explain import closed_form_logprob_grad
+from grpo_core.closed_forms import closed_form_logprob_grad
 from grpo_core.step import advantages_of, make_optimizer
 
 TENSORS_OF_AN_UPDATE = ("ratio", "token_loss", "token_weight", "kl", "entropy", "loss")
@@ -18,6 +18,13 @@ def run(policy, rollout, recipe, reference=None):
     """The step on a copy: (the copy afterwards, the trace)."""
     copy = policy.clone()
     return copy, grpo_step(copy, reference or policy, rollout, recipe)
+
+
+def row_advantages(rollout, recipe):
+    """The step's advantages; without a KL in the reward they need no log-probs."""
+    batch = to_batch(rollout, recipe.layout)
+    nothing = torch.zeros_like(batch.sampler_logprobs)
+    return advantages_of(rollout, batch, nothing, nothing, recipe)[0]
 
 
 def test_the_same_recipe_makes_the_same_step_bit_for_bit(policy, recipe, trace, trained):
@@ -48,10 +55,10 @@ def test_the_traced_step_is_a_plain_training_loop(policy, rollout, recipe, optim
         stepper = torch.optim.SGD(parameters, lr=recipe.learning_rate)
     else:
         stepper = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.0)
-    advantages = advantages_of(rollout, recipe).advantages
     with torch.no_grad():
         ref = score_tokens(policy, batch, recipe.temperature).logprobs
         old = score_tokens(copy, batch, recipe.temperature).logprobs
+    advantages = advantages_of(rollout, batch, old, ref, recipe)[0].advantages
     for update in trace.updates:
         scored = score_tokens(copy, batch, recipe.temperature, entropy_grad=True)
         loss = policy_loss(
@@ -206,22 +213,22 @@ def test_clip_0_and_eps_0_train_on_the_first_update_and_stop_on_the_second(polic
 
 
 def test_edited_rewards_count_and_edits_off_the_table_are_refused(rollout, recipe):
-    edited = advantages_of(rollout, replace(recipe, edited_rewards=((0, 0, 3.0), (1, 0, None))))
+    edited = row_advantages(rollout, replace(recipe, edited_rewards=((0, 0, 3.0), (1, 0, None))))
     assert edited.reward[0] == 3.0 and not edited.valid[1] and edited.rewards[2:].flatten().tolist() == [0.0] * 6
     with pytest.raises(ValueError, match=r"edited_rewards: found row 9, function 0, allowed: rows 0 to 7"):
-        advantages_of(rollout, replace(recipe, edited_rewards=((9, 0, 1.0),)))
+        row_advantages(rollout, replace(recipe, edited_rewards=((9, 0, 1.0),)))
 
 
 @pytest.mark.parametrize("aggregation", ["seq-mean-token-mean", "token-mean", "dr_grpo", "token-sum"])
 def test_two_micro_batches_with_shared_totals_have_the_gradient_of_one_batch(policy, rollout, recipe, aggregation):
     config = replace(recipe, aggregation=aggregation).loss_config()
-    batch, advantages = to_batch(rollout, "prompt_completion"), advantages_of(rollout, recipe).advantages
+    batch, advantages = to_batch(rollout, "prompt_completion"), row_advantages(rollout, recipe).advantages
     totals = Totals(rows=8, tokens=batch.trained_mask().sum())
 
     def gradients(parts):
         copy = policy.clone()
         for rows in parts:
-            cut = {n: v[rows] for n, v in vars(batch).items() if v is not None}
+            cut = {n: v[rows] for n, v in vars(batch).items() if isinstance(v, torch.Tensor)}
             part = replace(batch, **cut)
             scored = score_tokens(copy, part, recipe.temperature)
             old = scored.logprobs.detach()

@@ -10,6 +10,7 @@ from .finding import Evidence, Finding
 def _groups(evidence: Evidence):
     """(group id, its valid rows) of the batch."""
     valid, ids = evidence.trace.advantages.valid, evidence.trace.batch.group_ids
+    assert ids is not None
     for group in ids.unique().tolist():
         yield group, tuple(((ids == group) & valid).nonzero().flatten().tolist())
 
@@ -43,15 +44,23 @@ def reward_finite(evidence: Evidence) -> list[Finding]:
     return findings
 
 
+def _compares_within_groups(evidence: Evidence) -> bool:
+    """Whether the convention's baseline is the group's; else a group is no more than a label."""
+    return evidence.trace.recipe.advantage_mean in ("group", "leave-one-out")
+
+
 def group_size_min(evidence: Evidence) -> list[Finding]:
     """A group has at least two rewarded rows: an advantage is a comparison."""
+    if not _compares_within_groups(evidence):
+        return []
     lonely = [rows for _, rows in _groups(evidence) if len(rows) == 1]
     if not lonely:
         return []
+    gets = {"zero": "is 0", "reward": "is its reward as it stands"}[evidence.trace.recipe.advantage_alone]
     return [
         Finding(
             check="group_size_min", severity="error", quantity="group_ids", rows=tuple(rows[0] for rows in lonely),
-            message=f"{len(lonely)} groups have one rewarded row: with nothing to compare with, its advantage is 0.",
+            message=f"{len(lonely)} groups have one rewarded row: with nothing to compare with, its advantage {gets}.",
             fix="Sample at least two completions per prompt.", expected={"group_size": ">= 2"}, found={"group_size": 1},
         )
     ]  # fmt: skip
@@ -60,10 +69,12 @@ def group_size_min(evidence: Evidence) -> list[Finding]:
 def advantage_group_sum(evidence: Evidence) -> list[Finding]:
     """Where the group's own mean is the baseline, its advantages sum to 0 up to rounding."""
     trace = evidence.trace
-    if trace.recipe.advantage_mean not in ("group", "leave-one-out") or trace.recipe.advantage_std == "leave-one-out":
+    if not _compares_within_groups(evidence) or trace.recipe.advantage_std == "leave-one-out":
         return []
     findings = []
     for group, rows in _groups(evidence):
+        if len(rows) == 1 and trace.recipe.advantage_alone == "reward":
+            continue
         members = trace.advantages.advantages[list(rows)].double()
         total, size = float(members.sum()), float(members.abs().sum())
         if not abs(total) <= 1e-3 * max(len(rows), size):  # undivided by a spread, advantages are as large as rewards
@@ -105,10 +116,12 @@ def advantage_magnitude(evidence: Evidence) -> list[Finding]:
 def zero_std_groups(evidence: Evidence) -> list[Finding]:
     """Groups whose rewards are all equal teach nothing; that is right, and worth knowing."""
     advantages = evidence.trace.advantages
+    if not _compares_within_groups(evidence):
+        return []
     flat = [(group, rows) for group, rows in _groups(evidence) if len(rows) > 1 and bool(advantages.zero_std[rows[0]])]
     if not flat:
         return []
-    count = len(evidence.trace.batch.group_ids.unique())
+    count = len(list(_groups(evidence)))
     rewards = torch.stack([advantages.reward[rows[0]] for _, rows in flat])
     return [
         Finding(

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from ..explain import KL_SLOPE, closed_form_logit_grad, closed_form_logprob_grad, split_loss
-from ..loss import times
+from ..closed_forms import closed_form_logit_grad, closed_form_logprob_grad, kl_logprob_grad
+from ..explain import split_loss
 from .finding import Evidence, Finding
 from .tokens import places
 
@@ -19,17 +19,19 @@ def _apart(found: Tensor, expected: Tensor, rounding: float = 1e-9) -> Tensor:
     return (finite | found.isfinite()) & ~((found - expected).abs() <= limit)
 
 
+CLIPS_BY_RATIO = ("min-clip", "dual-clip", "two-sided", "none")  # the others drop tokens for other reasons, or none
+
+
 def clip_fraction_by_gradient(evidence: Evidence) -> list[Finding]:
     """The tokens counted as clipped are those that the policy loss gives no gradient."""
-    trace, terms, config = evidence.trace, evidence.step.terms, evidence.trace.recipe.loss_config()
-    if config.ratio == "sequence" or config.entropy_coef:
+    trace, terms, config = evidence.trace, evidence.step.terms, evidence.trace.recipe
+    if config.ratio != "token" or config.entropy_coef or config.surrogate not in CLIPS_BY_RATIO:
         return []
-    mask = trace.batch.trained_mask()
-    slope = KL_SLOPE[config.kl_estimator](torch.where(mask, terms.policy_logprobs - trace.ref_logprobs, 0.0))
-    kl_pull = torch.where(mask, times(config.beta, terms.kl_weight * slope), 0.0)
-    pull, unclipped = evidence.step.logprob_grad - kl_pull, (terms.surrogate * terms.token_weight).abs()
+    mask, kl_pull = trace.batch.trained_mask(), kl_logprob_grad(trace, evidence.update)
+    pull, unclipped = evidence.step.logprob_grad - kl_pull, (terms.surrogate * terms.token_weight * terms.correction).abs()
     # Beside a KL gradient 1e5 times its size a pull drowns in fp32's rounding: such a token says nothing.
-    readable = mask & pull.isfinite() & (unclipped > 1e-5 * kl_pull.abs())
+    # A log-ratio at its bound has no gradient either, whatever the clip says.
+    readable = mask & pull.isfinite() & (unclipped > 1e-5 * kl_pull.abs()) & (terms.log_ratio.abs() < config.log_ratio_bound)
     without = readable & (pull.abs() <= unclipped / 2)
     clipped = readable & terms.is_clipped
     if bool((without == clipped).all()):
@@ -50,13 +52,19 @@ def clip_fraction_by_gradient(evidence: Evidence) -> list[Finding]:
 def weight_sum(evidence: Evidence) -> float:
     """What the weights of the recipe's aggregation must add up to, from the mask alone."""
     mask, recipe = evidence.trace.batch.trained_mask(), evidence.trace.recipe
-    rows, tokens = mask.shape[0], int(mask.sum())
+    tokens, filled, cells = int(mask.sum()), int(mask.any(1).sum()), mask.numel()
+    rows = mask.shape[0] if recipe.count_empty_rows else max(filled, 1)
+    width = evidence.trace.batch.row_ids().shape[1] - 1
     return {
-        "seq-mean-token-mean": int(mask.any(1).sum()) / rows,
+        "seq-mean-token-mean": filled / rows,
+        "micro-seq-mean-token-mean": filled / mask.shape[0],
         "token-mean": 1.0 if tokens else 0.0,
+        "micro-token-mean": 1.0 if tokens else 0.0,
         "dr_grpo": tokens / (rows * recipe.max_completion_length),
         "seq-mean-token-sum": tokens / rows,
         "token-sum": float(tokens),
+        "sum-over-width": tokens / width,
+        "length-over-cells": tokens * mask.shape[1] / cells,
     }[recipe.aggregation]
 
 
@@ -64,7 +72,7 @@ def denominator_matches_mask(evidence: Evidence) -> list[Finding]:
     """The weights add up to what the trained tokens say, and no masked token weighs anything."""
     weight, mask = evidence.step.terms.token_weight, evidence.trace.batch.trained_mask()
     expected, found = weight_sum(evidence), float(weight.double().sum())
-    outside = ~mask & (weight != 0)
+    outside = ~mask & (weight != 0) & (evidence.trace.recipe.aggregation != "length-over-cells")
     if abs(found - expected) <= 1e-4 * max(1.0, abs(expected)) and not outside.any():
         return []
     return [
@@ -79,16 +87,20 @@ def denominator_matches_mask(evidence: Evidence) -> list[Finding]:
 
 
 def split_invariance(evidence: Evidence) -> list[Finding]:
-    """The loss is the same as a sum over two micro-batches that share the denominators."""
+    """The loss is the same as a sum over two micro-batches that share the denominators; a `micro-` aggregation depends on
+    the split, and says so."""
     whole = evidence.step.terms.policy_loss
-    parts = split_loss(evidence.trace, evidence.update, min(2, len(evidence.trace.batch.group_ids)))
+    parts = split_loss(evidence.trace, evidence.update, min(2, len(evidence.trace.batch.row_ids())))
     size = float((evidence.step.terms.token_weight * evidence.step.terms.token_loss).abs().sum())
     if float((whole - parts).abs()) <= 1e-5 * size + 1e-9:
         return []
+    name = evidence.trace.recipe.aggregation
+    meant = name.startswith("micro-")
+    because = f": {name} divides each by its own tokens, so the loss depends on the split" if meant else ""
     return [
         Finding(
-            check="split_invariance", severity="error", quantity="policy_loss",
-            message=f"Whole batch {float(whole):.6g}, sum of two micro-batches {float(parts):.6g}.",
+            check="split_invariance", severity="info" if meant else "error", quantity="policy_loss",
+            message=f"Whole batch {float(whole):.6g}, sum of two micro-batches {float(parts):.6g}{because}.",
             fix="Divide every micro-batch by the whole batch's count, not by its own.",
             expected={"policy_loss": float(parts)}, found={"policy_loss": float(whole)},
         )
@@ -105,7 +117,7 @@ def loss_zero_explain(evidence: Evidence) -> list[Finding]:
     if norm > 1e-9:
         message = f"The loss is {loss:.2g} and the gradient is not: |d loss/d log-prob| = {norm:.4g}. The advantages cancel."
     else:
-        message = "Loss and gradient are both 0: every advantage is 0, so this step teaches nothing."
+        message = f"Loss and gradient are both 0: {_why_nothing(evidence)}, so this step teaches nothing."
     return [
         Finding(
             check="loss_zero_explain", severity="info", quantity="loss", message=message,
@@ -114,9 +126,20 @@ def loss_zero_explain(evidence: Evidence) -> list[Finding]:
     ]  # fmt: skip
 
 
+def _why_nothing(evidence: Evidence) -> str:
+    mask = evidence.trace.batch.trained_mask()
+    if not mask.any():
+        return "no token is trained"
+    if not evidence.trace.token_advantages[mask].any():
+        return "every advantage is 0"
+    return "every token with an advantage is clipped or dropped"
+
+
 def logprob_gradient_closed_form(evidence: Evidence) -> list[Finding]:
     """Autograd's d loss / d log-prob is what the formula says."""
     expected, found = closed_form_logprob_grad(evidence.trace, evidence.update), evidence.step.logprob_grad
+    if expected is None:
+        return []
     wrong = _apart(found, expected)
     if not wrong.any():
         return []
@@ -197,8 +220,8 @@ def update_direction(evidence: Evidence) -> list[Finding]:
     """Weighted by advantage, the tokens became likelier. Single tokens may move the other way: weights are shared."""
     assert evidence.effect is not None
     trace, weight = evidence.trace, evidence.step.terms.token_weight
-    gain = float((weight * trace.advantages.advantages.unsqueeze(1) * evidence.effect.change).sum())
-    has_advantage = bool((trace.advantages.advantages != 0).any())
+    gain = float((weight * trace.token_advantages * evidence.effect.change).sum())
+    has_advantage = bool((trace.token_advantages != 0).any())
     if not has_advantage or gain > 0 or trace.recipe.learning_rate == 0:
         return []
     return [
