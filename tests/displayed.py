@@ -26,6 +26,7 @@ def from_trace(context: Context, name: str) -> Any | None:
     if name in ADVANTAGES:
         return getattr(trace.advantages, name)
     return {
+        "token_advantages": trace.token_advantages,
         "old_logprobs": trace.old_logprobs, "ref_logprobs": trace.ref_logprobs, "logprob_grad": update.logprob_grad,
         "sampler_logprobs": trace.batch.sampler_logprobs, "input_ids": trace.batch.row_ids(), "grad_norm": update.grad_norm,
         "attention_mask": trace.batch.row_mask(), "loss_mask": trace.batch.trained_mask(), "rewards": trace.advantages.rewards,

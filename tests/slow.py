@@ -1,112 +1,146 @@
-"""The loss and the advantages once more, in plain Python: loops over numbers, fp64, written from the formulas.
+"""The loss once more, in plain Python: loops over numbers, the gradient by complex steps. See slow_tables.py.
 
-Nothing is shared with grpo_core, not even the tables. `None` stands for a masked slot or a missing reward.
+Batches are lists of lists. A row without a trained token adds nothing, whatever the aggregation.
 """
 
+import cmath
 import math
+from types import SimpleNamespace
 
-CHOICES = {
-    "ratio": ("token", "sequence"),
-    "surrogate": ("min-clip", "dual-clip", "none"),
-    "aggregation": ("seq-mean-token-mean", "token-mean", "dr_grpo", "seq-mean-token-sum", "token-sum"),
-    "kl_estimator": ("k1", "k2", "k3", "abs"),
-    "advantage_mean": ("group", "leave-one-out", "batch", "none"),
-    "advantage_std": ("unbiased", "biased", "none", "batch", "leave-one-out"),
-}
+import slow_tables as tables
+from slow_tables import H, clamp, real
 
 
-def objective(ratio: float, advantage: float, s) -> tuple[float, float, bool]:
-    """What is maximised at one token, its slope in the ratio, and whether clipping took the slope away."""
-    low, high = 1 - s.clip_low, 1 + s.clip_high
-    if s.surrogate == "none":
-        return ratio * advantage, advantage, False
-    inside = min(max(ratio, low), high)
-    value = min(ratio * advantage, inside * advantage)
-    clipped = (advantage > 0 and ratio > high) or (advantage < 0 and ratio < low)
-    if s.surrogate == "dual-clip" and advantage < 0 and value < s.dual_clip * advantage:
-        value, clipped = s.dual_clip * advantage, True
-    return value, 0.0 if clipped else advantage, clipped
+class Tie(Exception):
+    """kl-cov's choice hangs on rounding: any of two tokens will do."""
 
 
-def kl(estimator: str, policy: float, ref: float) -> tuple[float, float]:
-    """The estimate and its slope in the policy's log-prob."""
-    x = policy - ref
-    if estimator == "k1":
-        return x, 1.0
-    if estimator == "k2":
-        return x * x / 2, x
-    if estimator == "abs":
-        return abs(x), float((x > 0) - (x < 0))
-    return math.exp(-x) + x - 1, 1 - math.exp(-x)
+FOUND_BY_SLOPE = ("min-clip", "dual-clip", "two-sided", "clip-cov")  # clipped where the ratio no longer moves the loss
 
 
-def weight(aggregation: str, row_tokens: int, all_tokens: int, rows: int, max_length: int) -> float:
-    return {
-        "seq-mean-token-mean": 1 / rows / row_tokens,
-        "token-mean": 1 / all_tokens,
-        "dr_grpo": 1 / rows / max_length,
-        "seq-mean-token-sum": 1 / rows,
-        "token-sum": 1.0,
-    }[aggregation]
-
-
-def slow_loss(policy, old, ref, entropy, advantages, mask, s) -> dict:
-    """Loss, its three parts, and the gradient [B][T], of lists of lists; `s` is a LossConfig."""
-    rows, all_tokens = len(mask), sum(map(sum, mask))
-    parts = {"policy": 0.0, "kl": 0.0, "entropy": 0.0, "clipped": 0}
-    gradient = [[0.0] * len(row) for row in mask]
-    for i in range(rows):
-        columns = [t for t, trained in enumerate(mask[i]) if trained]
-        if not columns:
+def tokens_of(batch, policy, i: int, s) -> list:
+    """Everything that is known of each cell of row i; padding has log-ratio 0 and, if it is counted, its advantage."""
+    columns = [t for t, trained in enumerate(batch.mask[i]) if trained]
+    denominator = {"old": batch.old, "sampler": batch.sampler}[s.ratio_against]
+    gaps = {t: policy[i][t] - denominator[i][t] for t in columns}
+    logs = (
+        {t: clamp(log, -s.log_ratio_bound, s.log_ratio_bound) for t, log in tables.RATIO[s.ratio](gaps).items()} if gaps else {}
+    )
+    row = [(logs[t], batch.advantages[i][t]) for t in columns]
+    cells = []
+    for t, trained in enumerate(batch.mask[i]):
+        if not trained and not s.count_padding:
             continue
-        w = weight(s.aggregation, len(columns), all_tokens, rows, s.max_completion_length)
-        gaps = {t: policy[i][t] - old[i][t] for t in columns}
-        mean = math.fsum(gaps.values()) / len(columns)
-        for t in columns:
-            ratio = math.exp(mean if s.ratio == "sequence" else gaps[t])
-            value, slope, clipped = objective(ratio, advantages[i], s)
-            divergence, kl_slope = kl(s.kl_estimator, policy[i][t], ref[i][t])
-            parts["policy"] -= w * value
-            parts["kl"] += w * divergence
-            parts["entropy"] += w * entropy[i][t]
-            parts["clipped"] += clipped
-            gradient[i][t] += w * s.beta * kl_slope
-            moved = columns if s.ratio == "sequence" else [t]
-            for column in moved:
-                gradient[i][column] -= w * slope * ratio / len(moved)
+        log = logs.get(t, 0.0)
+        values = {name: getattr(batch, name)[i][t] if trained else 0.0 for name in ("ref", "sampler", "entropy")}
+        cells.append(
+            SimpleNamespace(
+                i=i, t=t, trained=trained, a=batch.advantages[i][t], log=log, ratio=cmath.exp(log), row=row, **values,
+                p=policy[i][t] if trained else 0.0, old=denominator[i][t] if trained else 0.0,
+                old_policy=batch.old[i][t] if trained else 0.0, reward=batch.rewards[i], drawn=False, held=False,
+            )
+        )  # fmt: skip
+    return cells
+
+
+def choose(cells, s, shuffle) -> None:
+    """Marks the tokens that clip-cov draws and kl-cov holds. `shuffle(n)` is the order in which n candidates are drawn."""
+    trained = [k for k in cells if k.trained]
+    if not trained or s.surrogate not in ("clip-cov", "kl-cov"):
+        return
+    a, p = (tables.mean(v).real for v in ([k.a for k in trained], [real(k.p) for k in trained]))
+    covariance = {id(k): (k.a - a) * (real(k.p) - p) for k in trained}
+    share = max(1, int(len(trained) * s.cov_fraction))
+    if s.surrogate == "kl-cov":
+        falling = sorted(trained, key=lambda k: -covariance[id(k)])
+        if share < len(falling) and covariance[id(falling[share - 1])] - covariance[id(falling[share])] < 1e-9:
+            raise Tie
+        for k in falling[:share]:
+            k.held = True
+        return
+    low, high = s.cov_bounds
+    free = [k for k in trained if low < covariance[id(k)] < high and not clipped(k, s)]
+    for place in shuffle(len(free))[:share]:
+        free[place].drawn = True
+
+
+def clipped(k, s) -> bool:
+    """Whether clipping takes the token's gradient away, by moving the ratio a little."""
+    if s.surrogate == "geometric-mean":
+        return k.trained and k.a != 0 and tables.kept_log(k.log, k.a, s) != k.log
+    if s.surrogate.startswith("dppo"):
+        return tables.moved_too_far(k, s)
+    if s.surrogate not in FOUND_BY_SLOPE:
+        return False
+    log = complex(real(k.log), H)
+    nudged = SimpleNamespace(**vars(k) | {"log": log, "ratio": cmath.exp(log)})
+    return k.drawn or k.a != 0 and tables.SURROGATE[s.surrogate](nudged, s).imag == 0
+
+
+def correction(k, row, entropies, s) -> float:
+    if not k.trained:
+        return 1.0
+    weight = 1.0
+    if s.correction != "none":
+        logs = {o.t: o.old_policy - o.sampler for o in row}
+        weight = math.exp(clamp(tables.CORRECTION[s.correction](logs, k.t), -80.0, 80.0))
+        weight = tables.BOUND[s.correction_bound](weight, s.correction_low, s.correction_high or math.inf)
+    return weight if all(tables.GATE[gate](k, row, entropies, s) for gate in s.gates) else 0.0
+
+
+def divergence(k, s):
+    x = clamp(k.p - {"ref": k.ref, "sampler": k.sampler}[s.kl_against], -s.kl_input_bound, s.kl_input_bound)
+    value = tables.KL[s.kl_estimator](x)
+    if s.kl_output_bound:
+        value = clamp(value, -s.kl_output_bound, s.kl_output_bound)
+    return tables.KL_GRADIENT[s.kl_gradient](value, x, k)
+
+
+def counts(batch, rows, s):
+    filled = sum(map(any, batch.mask))
+    return SimpleNamespace(
+        rows=len(batch.mask) if s.count_empty_rows else max(filled, 1), tokens=sum(map(sum, batch.mask)),
+        max_length=s.max_completion_length, width=batch.width or len(batch.mask[0]), micro_batches=len(batch.splits),
+        micro_tokens=sum(sum(batch.mask[i]) for i in rows), micro_rows=len(rows), columns=len(batch.mask[0]),
+    )  # fmt: skip
+
+
+def forward(batch, policy, rows, s, shuffle) -> dict:
+    """One micro-batch of the step: its share of the loss, and every cell's values."""
+    by_row = {i: tokens_of(batch, policy, i, s) for i in rows}
+    cells = [k for row in by_row.values() for k in row]
+    choose(cells, s, shuffle)
+    entropies, count = [k.entropy for k in cells if k.trained], counts(batch, rows, s)
+    parts = {"policy": 0.0, "kl": 0.0, "entropy": 0.0}
+    for k in cells:
+        row = [o for o in by_row[k.i] if o.trained]
+        names = (s.aggregation, s.kl_aggregation, s.entropy_aggregation)
+        names = [s.aggregation if name == "same" else name for name in names]
+        weights = [
+            tables.AGGREGATION[n](len(row), count) if row and (k.trained or n == "length-over-cells") else 0.0 for n in names
+        ]
+        k.weight, k.correction = weights[0], correction(k, row, entropies, s)
+        k.loss, k.kl, k.clipped = tables.SURROGATE[s.surrogate](k, s) * k.correction, divergence(k, s), clipped(k, s)
+        for name, weight, value in zip(parts, weights, (k.loss, k.kl, k.entropy), strict=True):
+            parts[name] += weight * value
     total = parts["policy"] + s.beta * parts["kl"] - s.entropy_coef * parts["entropy"]
-    return {"loss": total, "gradient": gradient} | parts
+    return {"loss": total, "cells": cells} | parts
 
 
-def spread(values, correction: int) -> float:
-    if len(values) <= correction or all(value == values[0] for value in values):
-        return 0.0
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - correction))
+def slow_loss(batch, s, shuffle=lambda n: list(range(n))) -> dict:
+    """Loss, its three parts, the gradient [B][T] and every cell, of a namespace of lists; `s` is a LossConfig.
 
-
-def slow_advantages(rewards, weights, groups, mean: str, std: str, eps: float) -> list[float]:
-    """Advantages of rewards [B][R]; None is a missing reward."""
-    rows = range(len(rewards))
-    total = {
-        i: math.fsum(w * r for w, r in zip(weights, rewards[i], strict=True) if r is not None)
-        for i in rows
-        if any(r is not None for r in rewards[i])
-    }
-    result = [0.0] * len(rewards)
-    for i, own in total.items():
-        group = [value for j, value in total.items() if groups[j] == groups[i]]
-        others = [value for j, value in total.items() if groups[j] == groups[i] and j != i]
-        everyone = list(total.values())
-        if mean in ("group", "leave-one-out") and all(value == own for value in group):
-            continue  # equal rewards: nothing to learn, whatever the rounding says
-        baseline = {
-            "group": math.fsum(group) / len(group), "batch": math.fsum(everyone) / len(everyone), "none": 0.0,
-            "leave-one-out": math.fsum(others) / len(others) if others else own,
-        }[mean]  # fmt: skip
-        divisor = {
-            "unbiased": spread(group, 1), "biased": spread(group, 0), "batch": spread(everyone, 1),
-            "leave-one-out": spread(others, 1), "none": 0.0,
-        }[std]  # fmt: skip
-        result[i] = (own - baseline) / (divisor + eps if divisor else 1.0)
-    return result
+    The batch has policy, old, ref, sampler, entropy, advantages, mask [B][T], rewards [B], width and splits (lists of rows).
+    """
+    result = {"loss": 0.0, "policy": 0.0, "kl": 0.0, "entropy": 0.0, "cells": {}}
+    gradient = [[0.0] * len(row) for row in batch.mask]
+    for rows in batch.splits:
+        plain = forward(batch, batch.policy, rows, s, shuffle)
+        for name in ("loss", "policy", "kl", "entropy"):
+            result[name] += real(plain[name])
+        result["cells"] |= {(k.i, k.t): k for k in plain["cells"]}
+        for i, t in ((k.i, k.t) for k in plain["cells"] if k.trained):
+            moved = [list(row) for row in batch.policy]
+            moved[i][t] += H * 1j
+            gradient[i][t] = forward(batch, moved, rows, s, shuffle)["loss"].imag / H
+    return result | {"gradient": gradient}

@@ -16,8 +16,9 @@ from visitor import Visitor
 import app
 from grpo_core import load_policy
 from grpo_core.__main__ import main as command_line
+from grpo_core.presets import PRESETS
 from lessons import link, prose, shell, view
-from lessons.components import Journey, Nav, Picture, Side
+from lessons.components import Journey, Nav, Picture, PresetNote, Side
 from lessons.knobs import KNOBS
 
 ROOT = Path(__file__).parent.parent
@@ -66,13 +67,16 @@ def left(main, arguments) -> int:
         return exit_.code
 
 
-def test_the_page_has_four_drawn_parts_one_control_per_knob_and_no_public_endpoint():
+def test_the_page_has_five_drawn_parts_the_presets_one_control_per_knob_and_no_public_endpoint():
     view.start("tiny")
     blocks = shell.build("en")
-    parts = [type(part) for part in blocks.blocks.values() if isinstance(part, (Nav, Picture, Side, Journey))]
-    assert sorted(part.__name__ for part in parts) == ["Journey", "Nav", "Picture", "Side"]
+    lessons = [part for part in blocks.blocks.values() if getattr(part, "page", "") == ""]  # beside the page Compare
+    parts = [type(part) for part in lessons if isinstance(part, (Nav, Picture, Side, Journey, PresetNote))]
+    assert sorted(part.__name__ for part in parts) == ["Journey", "Nav", "Picture", "PresetNote", "Side"]
     ids = [str(getattr(part, "elem_id", None)) for part in blocks.blocks.values()]
-    assert [i for i in ids if i.startswith("knob-")] == [f"knob-{knob.field}" for knob in KNOBS]
+    assert sorted(i for i in ids if i.startswith("knob-")) == sorted(f"knob-{knob.field}" for knob in KNOBS)
+    (presets,) = [part for part in blocks.blocks.values() if getattr(part, "elem_id", None) == "lessons-presets"]
+    assert [name for _, name in presets.choices] == list(PRESETS) and presets.value == "paper/grpo"
     assert blocks.get_api_info()["named_endpoints"] == {}
 
 

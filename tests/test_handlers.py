@@ -7,9 +7,11 @@ import pytest
 from visitor import SHORT, Visitor
 
 from grpo_core import Recipe
-from lessons import BY_SLUG, handlers, view
-from lessons.handlers import Shown, from_knob
-from lessons.knobs import KNOBS
+from grpo_core.presets import PRESETS
+from lessons import BY_SLUG, choice, handlers, view
+from lessons.form import from_knob, knob_values
+from lessons.handlers import Shown
+from lessons.knobs import KNOBS, unread
 from lessons.lesson import Selection
 
 # For every control: another value that is allowed, and one that is not.
@@ -19,7 +21,17 @@ OTHER = {
     "advantage_std": ("none", "mad"), "advantage_eps": (0, 2), "ratio": ("sequence", "word"), "surrogate": ("none", "max"),
     "clip_low": (0.3, -1), "clip_high": (0.28, 101), "beta": (1, float("nan")), "kl_estimator": ("k1", "k4"),
     "aggregation": ("token-mean", "mode"), "entropy_coef": (0.01, 11), "updates": (3, 9), "learning_rate": (0, float("inf")),
-    "optimizer": ("sgd", "lion"), "max_grad_norm": (0, -1), "layout": ("sequence", "columns"),
+    "advantage_whiten": ("unbiased", "twice"), "reward_kl": ("after", "never"), "reward_kl_coef": (1, -1),
+    "reward_kl_estimator": ("k3", "k4"), "reward_shift": (-1, 1e7), "reward_scale": (10, float("nan")),
+    "reward_clip": (20, -1), "advantage_clip": (2, -2), "advantage_alone": ("reward", "mean"), "dual_clip": (2, 1),
+    "sapo_temperatures": ("2, 1.5", "2"), "vespo_shape": ("1, 2, 3, 4", "1, 2, 3, −4"), "quadratic_coef": (0.3, 101),
+    "cov_fraction": (0.5, 0), "cov_bounds": ("−1, 7", "1; 5"), "cov_coef": (1, -1), "cov_seed": (4.0, -4),
+    "kl_gradient": ("score", "best"), "ratio_against": ("sampler", "ref"), "log_ratio_bound": (20, 81),
+    "correction": ("token", "row"), "correction_bound": ("drop", "keep"), "correction_low": (1, -1), "correction_high": (2, -1),
+    "gates": (["top-entropy", "on-policy-rows"], ["no-gate"]), "off_policy_threshold": (1, -1), "entropy_quantile": (0.5, 0),
+    "mask_truncated": (True, "yes"), "kl_against": ("sampler", "old"), "kl_input_bound": (20, 0), "kl_output_bound": (10, -1),
+    "kl_aggregation": ("token-sum", "other"), "entropy_aggregation": ("token-mean", "other"), "count_empty_rows": (False, 0),
+    "count_padding": (True, "yes"), "optimizer": ("sgd", "lion"), "max_grad_norm": (0, -1), "layout": ("sequence", "columns"),
 }  # fmt: skip
 BASE = Recipe(max_completion_length=6, group_size=3, updates=1, top_p=0.9)
 
@@ -86,11 +98,11 @@ def test_a_selected_token_stays_and_escape_lets_go_of_it(visitor):
 
 
 def test_an_answer_is_judged_and_belongs_to_its_lesson(visitor):
-    answers, _, _, side, _ = handlers.answer({"option": ""}, *visitor.state)
+    answers, _, _, side, *_ = handlers.answer({"option": ""}, *visitor.state)
     assert answers == {"rewards": ""} and side["question"]["reveal_html"] and side["question"]["right"] is None
     verdicts = []
     for option in side["question"]["options"]:
-        answers, _, _, side, _ = handlers.answer({"option": option["id"]}, *visitor.state)
+        answers, _, _, side, *_ = handlers.answer({"option": option["id"]}, *visitor.state)
         verdicts.append(side["question"]["right"])
     assert sorted(verdicts) == [False] * (len(verdicts) - 1) + [True] and visitor.answers == {}
     assert handlers.answer({"option": 3}, *visitor.state) is handlers.answer({"option": "x" * 101}, *visitor.state) is None
@@ -157,10 +169,62 @@ def test_what_no_control_sends_is_refused_in_one_line(odd):
             assert notice.startswith(f"{knob.field}: found ") and notice.endswith("allowed: a number")
 
 
+def test_a_preset_sets_all_that_it_fixes_at_once_and_says_what_was_changed_since(visitor):
+    before = visitor.recipe
+    assert visitor.views[4]["name"] == "paper/grpo" and visitor.views[4]["changed"] == []
+    visitor.keep(visitor.preset("verl/kl"))
+    assert visitor.recipe == choice.under(before, "verl/kl") and visitor.picture["stale"]  # the loss alone, at once
+    assert "preset=verl%2Fkl" in visitor.picture["query"] and visitor.picture["preset"] == {"name": "verl/kl", "changed": []}
+    visitor.run().keep(visitor.turn(beta=0.1, clip_high=0.3))
+    note = visitor.views[4]
+    assert note["changed"] == ["clip_high", "beta"] == visitor.picture["preset"]["changed"] and "verl/kl" in note["back"]
+    assert PRESETS["verl/kl"].quirk == note["quirk"] and note["summary"] and note["source"]
+    visitor.keep(visitor.preset())
+    assert visitor.recipe == choice.under(before, "verl/kl") and visitor.views[4]["changed"] == []
+    assert visitor.preset() is visitor.preset("verl/kl") is None  # nothing changes
+
+
+def test_a_preset_keeps_the_answers_the_edits_and_the_run_s_own_settings(visitor):
+    visitor.edit(1, "0.5").keep(visitor.turn(updates=2, learning_rate=0.01)).run()
+    rollout = visitor.recipe.rollout_key()
+    visitor.keep(visitor.preset("nemo")).run()
+    recipe = visitor.shown.recipe
+    assert recipe == visitor.recipe and recipe.rollout_key() == rollout and recipe.advantage_std == "leave-one-out"
+    assert (recipe.edited_rewards, recipe.updates, recipe.learning_rate) == (((1, 0, 0.5),), 2, 0.01)
+    assert recipe.max_completion_length == 6
+
+
+@pytest.mark.parametrize("name", ["trl/gsop", "", "<b>", 3, None])
+def test_a_preset_that_there_is_not_is_refused_with_the_nearest_names(visitor, name):
+    before = visitor.recipe
+    visitor.keep(handlers.choose_preset({"preset": name}, *visitor.state))
+    assert visitor.recipe == before and "preset: found" in visitor.picture["notice"][0]
+    assert "nearest: " in visitor.picture["notice"][0]
+
+
+def test_controls_that_nothing_reads_are_named(visitor):
+    assert {"dual_clip", "sapo_temperatures", "correction_low", "reward_kl_coef"} <= set(visitor.views[4]["unread"])
+    visitor.keep(visitor.preset("openrlhf/is-mask"))
+    assert {"clip_low", "correction_low"}.isdisjoint(visitor.views[4]["unread"]) and "kl_gradient" in visitor.views[4]["unread"]
+    for name, row in PRESETS.items():  # a preset sets nothing that its own rows do not read, defaults apart
+        recipe = choice.under(visitor.recipe, name)
+        idle = {field for field in unread(recipe) if getattr(recipe, field) != getattr(Recipe(), field)}
+        assert idle <= {"kl_gradient", "kl_aggregation", "entropy_aggregation", "advantage_eps", "dual_clip"}, (
+            name,
+            row.settings,
+        )
+
+
+def test_answers_that_were_all_cut_leave_nothing_to_train_and_that_is_said():
+    visitor = Visitor().open("?lesson=clip&max_completion_length=1&mask_truncated=true").run()
+    assert visitor.recipe == Recipe() and visitor.picture["notice"][0].startswith("mask_truncated: found only answers")
+
+
 def test_the_form_is_the_recipe_and_back():
     awkward = replace(BASE, prompts=("one\ntwo + 3", " 4 - 1 "), seed=2**31 - 1, learning_rate=1e-9, clip_high=50.0)
-    for recipe in (Recipe(), BASE, awkward):
-        values = handlers.knob_values(recipe)
+    presets = [choice.under(BASE, name) for name in PRESETS]
+    for recipe in (Recipe(), BASE, awkward, replace(BASE, vespo_shape=(0.123456789, 1.0, 2.0, 3.0)), *presets):
+        values = knob_values(recipe)
         read = {k.field: from_knob(k, v, getattr(recipe, k.field)) for k, v in zip(KNOBS, values, strict=True)}
         assert replace(recipe, **read) == recipe and Visitor(recipe=recipe).run().turn() is None
         json.dumps(values, allow_nan=False)

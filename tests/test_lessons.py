@@ -12,10 +12,12 @@ from displayed import expected, numbers_in, settings_for
 
 import lessons
 from grpo_core import CHECKS, Recipe
-from lessons import BY_SLUG, LESSONS, prose, source, view
+from grpo_core.presets import PRESETS
+from lessons import BY_SLUG, LESSONS, choice, prose, source, view
 from lessons.lesson import Selection
 from lessons.quantities import QUANTITIES
 
+CONVENTIONAL = ("rewards", "advantages", "masks", "ratio", "kl", "clip", "aggregation", "backward")  # what a preset changes
 HOSTILE = "<img src=x onerror=alert(1)> 3 + 4 = ? ${alert(2)} {{7*7}}"
 
 
@@ -64,6 +66,54 @@ def test_every_number_that_a_lesson_shows_is_the_traces(slug, base):
         for name, row, pos, place, text in found:
             right = expected(settings_for(context, name), name.removesuffix("@before"), row, pos, place)
             assert text == right, (slug, recipe, update, name, row, pos)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_lesson_shows_every_presets_trace_formula_and_source(name, base):
+    recipe = choice.under(base, name)
+    for slug in CONVENTIONAL:
+        lesson = BY_SLUG[slug]
+        context, values = drawn(recipe, 1, None, slug)
+        shown_numbers = list(numbers_in(values))
+        for quantity, row, pos, place, text in shown_numbers:
+            assert text == expected(context, quantity, row, pos, place), (name, slug, quantity, row, pos)
+        side = values["side"]
+        if lesson.formula:
+            named = {quantity for quantity, *_ in numbers_in(side["formula"]["numbers_mathml"])}
+            assert named and "NaN" not in side["formula"]["numbers_mathml"], (name, slug)
+            assert side["formula"]["mathml"].count("<math") == side["formula"]["numbers_mathml"].count("<math")
+        for excerpt in side["source"]:
+            first = excerpt["code"].splitlines()[0].strip()
+            assert first in Path(excerpt["file"]).read_text("utf-8").splitlines()[excerpt["line"] - 1], (name, slug)
+        for panel in values["picture"]["panels"]:
+            assert panel["kind"] != "chart" or json.dumps(panel["figure"], allow_nan=False)
+
+
+def test_the_lines_shown_are_those_of_the_chosen_rows(base):
+    def code(name, slug):
+        _, values = drawn(choice.under(base, name), 1, None, slug)
+        return "\n".join(excerpt["code"] for excerpt in values["side"]["source"])
+
+    assert "def vespo(" in code("trl/vespo", "clip") and "def _weighted_logprob(" in code("trl/vespo", "clip")
+    assert all(f"def {name}(" in code("verl/icepop", "clip") for name in ("dual_clip", "min_clip", "token_weight", "drop"))
+    assert "def top_entropy(" in code("trl/top-entropy", "clip")
+    assert all(f"def {name}(" in code("skyrl", "aggregation") for name in ("token_mean", "micro_seq_mean_token_mean"))
+    assert "def score(" in code("nemo", "kl") and "def leave_one_out_std(" in code("nemo", "advantages")
+    assert "def whiten_biased(" in code("openrlhf/reinforce-baseline", "advantages")
+    assert "def reward_kl_of(" in code("verl/kl-in-reward", "rewards")
+    assert "def sequence_token_log_ratio(" in code("verl/gspo", "ratio")
+
+
+def test_a_tokens_own_advantage_is_shown_wherever_it_counts(base):
+    recipe = choice.under(base, "roll/example-yaml")
+    for slug in ("advantages", "clip"):
+        context, values = drawn(recipe, 1, None, slug)
+        named = {quantity for quantity, *_ in numbers_in(values["side"]["formula"]["numbers_mathml"])}
+        assert "token_advantages" in named
+        labels = [step["label"] for step in values["journey"]["steps"]]
+        assert "token_advantages" in labels and "advantages" not in labels
+    assert context.advantage == "token_advantages"
+    assert "token_advantages" not in [step["label"] for step in drawn(base, 1, None, "clip")[1]["journey"]["steps"]]
 
 
 @pytest.mark.parametrize("slug", list(BY_SLUG))

@@ -1,24 +1,44 @@
-"""The core against slow.py, to 1e-12 in fp64, over every row of every table, random masks and far-off ratios."""
+"""The core's loss against slow.py, to 1e-12 in fp64: every row of every table, random masks, far-off ratios, micro-batches."""
+
+import dataclasses
+import itertools
+import random
+from types import SimpleNamespace
 
 import pytest
 import slow
+import slow_tables
 import torch
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from grpo_core import Batch, LossConfig, Recipe, group_advantages, policy_loss
-from grpo_core.advantages import ADVANTAGE_MEAN, ADVANTAGE_STD
-from grpo_core.explain import closed_form_logprob_grad
-from grpo_core.kl import KL
-from grpo_core.loss import AGGREGATION, RATIO, SURROGATE
-from grpo_core.types import Advantages, Rollout, StepTrace, Update
+from grpo_core import LossConfig, policy_loss
+from grpo_core.aggregation import AGGREGATION
+from grpo_core.correction import BOUND, CORRECTION, GATE
+from grpo_core.kl import KL, KL_GRADIENT
+from grpo_core.loss import RATIO, totals_of
+from grpo_core.surrogate import SURROGATE
 
 TOLERANCE = 1e-12
 TABLES = {
-    "ratio": RATIO, "surrogate": SURROGATE, "aggregation": AGGREGATION, "kl_estimator": KL,
-    "advantage_mean": ADVANTAGE_MEAN, "advantage_std": ADVANTAGE_STD,
+    "RATIO": RATIO, "SURROGATE": SURROGATE, "AGGREGATION": AGGREGATION, "KL": KL, "KL_GRADIENT": KL_GRADIENT,
+    "CORRECTION": CORRECTION, "BOUND": BOUND, "GATE": GATE,
 }  # fmt: skip
-QUICK = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+TENSORS = ("policy", "old", "ref", "sampler", "entropy", "advantages", "rewards")
+CELLS = {
+    "ratio": "ratio", "token_loss": "loss", "kl": "kl", "correction": "correction", "token_weight": "weight",
+    "is_clipped": "clipped",
+}  # fmt: skip
+ONE_BY_ONE = (
+    "ratio",
+    "aggregation",
+    "kl_aggregation",
+    "correction",
+    "correction_bound",
+    "gates",
+    "ratio_against",
+    "kl_against",
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -30,113 +50,163 @@ def fp64():
 
 
 def test_the_reference_knows_every_row_of_every_table():
-    assert {name: set(rows) for name, rows in slow.CHOICES.items()} == {name: set(rows) for name, rows in TABLES.items()}
+    assert {name: set(getattr(slow_tables, name)) for name in TABLES} == {name: set(rows) for name, rows in TABLES.items()}
 
 
-def rows_of(data, values, height, width):
-    return data.draw(st.lists(st.lists(values, min_size=width, max_size=width), min_size=height, max_size=height))
+# ---- what is drawn: hypothesis chooses a seed; numbers out of a generator lie on no threshold ------------------------------
+def draw_batch(rng):
+    """Log-probs below 0, three other policies near or far, advantages per row or per token, any mask, any split."""
+    height, width, density = rng.randint(1, 4), rng.randint(1, 6), rng.choice([0.3, 0.8, 1.0])
+    apart = {name: rng.choice([0.0, 0.3, 1.0, 6.0, 30.0]) for name in ("old", "ref", "sampler")}
 
+    def cells(make):
+        return [[make(i, t) for t in range(width)] for i in range(height)]
 
-def draw_loss(data):
-    """Log-probs, advantages, mask and settings. Log-ratios reach from e^-30 to e^30."""
-    height, width = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
-    mask = rows_of(data, st.booleans(), height, width)
-    policy = rows_of(data, st.floats(-40, 0), height, width)
-    near, far = st.floats(-0.6, 0.6), st.floats(-30, 30)
-    gap, ref_gap = (rows_of(data, st.one_of(near, far), height, width) for _ in range(2))
-    entropy = rows_of(data, st.floats(0, 10), height, width)
-    advantages = data.draw(st.lists(st.one_of(st.just(0.0), st.floats(-5, 5)), min_size=height, max_size=height))
-    chosen = {name: data.draw(st.sampled_from(rows)) for name, rows in slow.CHOICES.items() if "advantage" not in name}
-    config = LossConfig(
-        **chosen, clip_low=data.draw(st.floats(0, 1)), clip_high=data.draw(st.floats(0, 3)),
-        dual_clip=data.draw(st.floats(1.01, 10)), beta=data.draw(st.floats(0, 1)),
-        entropy_coef=data.draw(st.floats(-1, 1)), max_completion_length=data.draw(st.integers(1, 9)),
-    )  # fmt: skip
-    old = [[p - g for p, g in zip(*pair, strict=True)] for pair in zip(policy, gap, strict=True)]
-    ref = [[p - g for p, g in zip(*pair, strict=True)] for pair in zip(policy, ref_gap, strict=True)]
-    return policy, old, ref, entropy, advantages, mask, config
-
-
-def size_of(terms):
-    """What the sums are made of: rounding is relative to it, not to what is left after cancellation."""
-    parts = [(terms.token_weight * terms.token_loss).abs().sum(), (terms.kl_weight * terms.kl).abs().sum()]
-    return float((sum(parts) + (terms.entropy_weight * terms.entropy).abs().sum()).detach())
-
-
-@QUICK
-@given(st.data())
-def test_loss_parts_and_gradient_equal_the_slow_ones(data):
-    policy, old, ref, entropy, advantages, mask, config = draw_loss(data)
-    expected = slow.slow_loss(policy, old, ref, entropy, advantages, mask, config)
-    leaf, trained = torch.tensor(policy, requires_grad=True), torch.tensor(mask)
-    terms = policy_loss(
-        leaf, torch.tensor(old), torch.tensor(ref), torch.tensor(advantages), trained, torch.tensor(entropy), config
-    )
-    (grad,) = torch.autograd.grad(terms.loss, leaf)
-    limit = TOLERANCE * size_of(terms) + 1e-300
-    assert abs(float(terms.loss.detach()) - expected["loss"]) <= limit
-    for ours, name in ((terms.policy_loss, "policy"), (terms.kl_loss, "kl"), (terms.entropy_loss, "entropy")):
-        assert abs(float(ours.detach()) - expected[name]) <= limit, name
-    assert int(terms.is_clipped.sum()) == expected["clipped"]
-    slow_grad = torch.tensor(expected["gradient"])
-    scale = (terms.token_weight * terms.ratio * torch.tensor(advantages).unsqueeze(1)).abs().detach()
-    scale = scale.sum() + (config.beta * terms.kl_weight * (1 + terms.kl.abs() + 40)).sum().detach()
-    assert float((grad - slow_grad).abs().max()) <= TOLERANCE * float(scale) + 1e-300
-
-
-@QUICK
-@given(st.data())
-def test_the_closed_form_gradient_is_autograds(data):
-    policy, old, ref, entropy, advantages, mask, config = draw_loss(data)
-    leaf, trained, weight = torch.tensor(policy, requires_grad=True), torch.tensor(mask), torch.tensor(advantages)
-    terms = policy_loss(leaf, torch.tensor(old), torch.tensor(ref), weight, trained, torch.tensor(entropy), config)
-    (grad,) = torch.autograd.grad(terms.loss, terms.policy_logprobs)
-    closed = closed_form_logprob_grad(bare_trace(terms, grad, weight, trained, torch.tensor(ref), config), 0).detach()
-    scale = (terms.token_weight * terms.ratio * weight.unsqueeze(1)).abs().sum().detach()
-    scale = scale + (config.beta * terms.kl_weight * (41 + terms.kl.abs())).sum().detach()
-    assert float((grad - closed).abs().max()) <= TOLERANCE * float(scale) + 1e-300
-
-
-def bare_trace(terms, grad, advantages, mask, ref, config) -> StepTrace:
-    """A trace with what the closed form reads; the rest is empty."""
-    rows, width = mask.shape
-    nothing, none = torch.zeros(rows, width), torch.zeros(rows, dtype=torch.bool)
-    prompt, start = torch.zeros(rows, 1, dtype=torch.long), torch.ones(rows, 1, dtype=torch.bool)
-    ids, groups = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, dtype=torch.long)
-    shared = {"prompt_ids": prompt, "prompt_mask": start, "completion_ids": ids, "completion_mask": mask}
-    rollout = Rollout(
-        **shared, prompts=("",), group_ids=groups, sampler_logprobs=nothing, kept_mass=nothing,
-        finish_reasons=("length",) * rows, completions=("",) * rows, rewards=((0.0,),) * rows, reward_names=("correct",),
-    )  # fmt: skip
-    given_advantages = Advantages(
-        rewards=torch.zeros(rows, 1), missing=none.unsqueeze(1), weights=torch.ones(1), valid=~none, zero_std=none,
-        advantages=advantages,
-        **dict.fromkeys(("reward", "baseline", "scale", "group_mean", "group_std"), torch.zeros(rows)),
-    )  # fmt: skip
-    update = Update(terms=terms, logprob_grad=grad, hidden=torch.zeros(0, 1), grad_norms={}, grad_norm=0.0, applied=False)
-    fields = ("ratio", "surrogate", "clip_low", "clip_high", "dual_clip", "kl_estimator", "beta", "aggregation",
-              "entropy_coef", "max_completion_length")  # fmt: skip
-    return StepTrace(
-        recipe=Recipe(**{name: getattr(config, name) for name in fields}), rollout=rollout,
-        batch=Batch(**shared, group_ids=groups, sampler_logprobs=nothing), advantages=given_advantages,
-        old_logprobs=nothing, ref_logprobs=ref, ref_hidden=None, updates=(update,),
+    policy = cells(lambda i, t: -4 * rng.random() - 1e-3)
+    away = {
+        name: cells(lambda i, t, far=far: -abs(policy[i][t] + far * rng.uniform(-1, 1)) if far else policy[i][t])
+        for name, far in apart.items()
+    }
+    per_row, per_token = [0.0 if rng.random() < 0.2 else rng.uniform(-3, 3) for _ in range(height)], rng.random() < 0.3
+    rows, parts = rng.sample(range(height), height), rng.randint(1, height)
+    return SimpleNamespace(
+        policy=policy, entropy=cells(lambda i, t: 3 * rng.random()), mask=cells(lambda i, t: rng.random() < density),
+        advantages=cells(lambda i, t: rng.uniform(-3, 3) if per_token else per_row[i]),
+        rewards=[rng.uniform(-1, 1) for _ in range(height)], width=rng.choice([0, width + 3]),
+        splits=[sorted(rows[part::parts]) for part in range(parts)], **away,
     )  # fmt: skip
 
 
-REWARD = st.one_of(st.sampled_from([0.0, 1.0, 0.5]), st.floats(-100, 100).map(lambda x: round(x, 3)), st.none())
+CHOICES = {
+    "ratio": RATIO, "surrogate": SURROGATE, "aggregation": AGGREGATION, "kl_aggregation": ("same", *AGGREGATION),
+    "entropy_aggregation": ("same", *AGGREGATION), "kl_estimator": KL, "kl_gradient": KL_GRADIENT, "correction": CORRECTION,
+    "correction_bound": BOUND, "gates": [(), (), *itertools.combinations(GATE, 1), *itertools.combinations(GATE, 2)],
+    "ratio_against": ("old", "old", "sampler"), "kl_against": ("ref", "ref", "sampler"),
+    "log_ratio_bound": (0.31, 2.0, 20.0, 80.0), "kl_input_bound": (0.51, 20.0, 80.0), "kl_output_bound": (0.0, 0.11, 10.0),
+    "count_empty_rows": (True, False), "count_padding": (True, False), "correction_low": (0.0, 0.47),
+    "correction_high": (0.0, 2.03), "beta": (0.0, 0.3), "entropy_coef": (0.0, 0.2), "entropy_quantile": (0.125, 0.5, 1.0),
+    "cov_fraction": (2e-4, 0.4), "max_completion_length": range(1, 9), "cov_seed": range(4),
+}  # fmt: skip
 
 
-@QUICK
-@given(st.data())
-def test_advantages_equal_the_slow_ones(data):
-    rows, functions = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 3))
-    rewards = tuple(map(tuple, rows_of(data, REWARD, rows, functions)))
-    weights = data.draw(st.lists(st.sampled_from([1.0, 0.5, -1.0, 0.0]), min_size=functions, max_size=functions))
-    groups = data.draw(st.lists(st.integers(0, 2), min_size=rows, max_size=rows))
-    mean, std = (data.draw(st.sampled_from(slow.CHOICES[name])) for name in ("advantage_mean", "advantage_std"))
-    eps = data.draw(st.sampled_from([1e-4, 1e-6, 1e-2]))
-    ours = group_advantages(rewards, weights, torch.tensor(groups), mean, std, eps)
-    expected = torch.tensor(slow.slow_advantages(rewards, weights, groups, mean, std, eps))
-    largest = max((abs(r) for row in rewards for r in row if r is not None), default=0.0) * functions
-    limit = TOLERANCE * (1 + largest / ours.scale)  # a small spread magnifies the rounding of reward - baseline
-    assert bool(((ours.advantages - expected).abs() <= limit).all()) and ours.advantages.dtype == torch.float64
+def draw_config(rng, **fixed) -> LossConfig:
+    """A row of every table, and constants that all of them feel."""
+
+    def number(low, high):
+        return round(rng.uniform(low, high), 6)
+
+    return LossConfig(
+        clip_low=number(0, 1), clip_high=number(0, 2), dual_clip=number(1.01, rng.choice([1.5, 6])), cov_coef=number(0.1, 2),
+        sapo_temperatures=(number(0.2, 5), number(0.2, 5)), quadratic_coef=number(0, 1), off_policy_threshold=number(0, 1),
+        vespo_shape=tuple(number(0.01, rng.choice([0.3, 4])) for _ in range(4)), cov_bounds=(number(-1, 0.1), number(0.2, 5)),
+        **{name: rng.choice(list(rows)) for name, rows in CHOICES.items()} | fixed,
+    )  # fmt: skip
+
+
+# ---- the core on the same batch ---------------------------------------------------------------------------------------------
+def run_core(batch, config):
+    """The step's terms, cells in their places and sums added up, and the gradient."""
+    given = {name: torch.tensor(getattr(batch, name)) for name in TENSORS}
+    mask, leaf = torch.tensor(batch.mask), given["policy"].requires_grad_()
+    totals = totals_of(mask, config, batch.width or mask.shape[1], len(batch.splits))
+    pieces = []
+    for rows in batch.splits:
+        policy, old, ref, sampler, entropy, advantages, rewards = (given[name][rows] for name in TENSORS)
+        pieces.append(policy_loss(policy, old, ref, advantages, mask[rows], entropy, config, totals, sampler, rewards))
+    (grad,) = torch.autograd.grad(sum(terms.loss for terms in pieces), leaf)
+    order = torch.tensor([row for rows in batch.splits for row in rows]).argsort()
+    joined = {}
+    for field in dataclasses.fields(pieces[0]):
+        values = [getattr(terms, field.name).detach() for terms in pieces]
+        joined[field.name] = torch.cat(values)[order] if values[0].dim() else torch.stack(values).sum()
+    return SimpleNamespace(**joined), grad
+
+
+def table_of(expected, name, like):
+    values = torch.zeros_like(like)
+    for (i, t), cell in expected["cells"].items():
+        values[i, t] = getattr(cell, name).real
+    return values
+
+
+def assert_cells(terms, expected, counted):
+    for field, name in CELLS.items():
+        ours = getattr(terms, field).double()
+        table = table_of(expected, name, ours)
+        assert_close(torch.where(counted, ours, table), table, table.abs().max(), name)
+
+
+def assert_close(ours, expected, scale, name):
+    gap = float((ours - expected).abs().max())
+    assert gap <= TOLERANCE * max(1.0, float(scale)), (name, gap, scale)
+
+
+def compare(batch, config):
+    def drawn(count):  # the tokens that clip-cov draws are given
+        return torch.randperm(count, generator=torch.Generator().manual_seed(config.cov_seed)).tolist()
+
+    try:
+        expected = slow.slow_loss(batch, config, drawn)
+    except slow.Tie:
+        reject()
+    terms, grad = run_core(batch, config)
+    assert_cells(terms, expected, torch.tensor(batch.mask) | config.count_padding)
+    sizes = {
+        "policy": (terms.token_weight * terms.token_loss).abs().sum(), "kl": (terms.kl_weight * terms.kl).abs().sum(),
+        "entropy": (terms.entropy_weight * terms.entropy).abs().sum(),
+    }  # fmt: skip
+    for name, size in sizes.items():
+        assert_close(getattr(terms, f"{name}_loss"), expected[name], size, name)
+    assert_close(terms.loss, expected["loss"], sum(sizes.values()), "loss")
+    pull = terms.token_weight * terms.correction * (1 + terms.ratio) * (1 + torch.tensor(batch.advantages).abs())
+    slope = terms.kl_weight * (50 + terms.kl.abs()) * (1 + terms.ratio)
+    assert_close(grad, torch.tensor(expected["gradient"]), pull.sum() + slope.sum() + grad.abs().max(), "gradient")
+
+
+def over_seeds(check, examples):
+    """Runs `check` on that many generators."""
+
+    @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
+    @given(st.integers(0, 2**32 - 1))
+    def each(seed):
+        check(random.Random(seed))
+
+    each()
+
+
+@pytest.mark.parametrize("surrogate", SURROGATE)
+def test_loss_parts_and_gradient_equal_the_slow_ones(surrogate):
+    over_seeds(lambda rng: compare(draw_batch(rng), draw_config(rng, surrogate=surrogate)), 50)
+
+
+@pytest.mark.parametrize("row", [(n, r) for n in ONE_BY_ONE for r in CHOICES[n]], ids=lambda row: f"{row[0]}-{row[1]}")
+def test_every_row_of_the_other_tables_equals_the_slow_one(row):
+    over_seeds(lambda rng: compare(draw_batch(rng), draw_config(rng, **dict([row]))), 12)
+
+
+def test_vespos_weight_is_that_of_a_bounded_row():
+    """Rows far off in both directions, with a weight that still shows it."""
+
+    def check(rng):
+        far = draw_batch(rng)
+        far.old = [
+            [p - step for p, step in zip(row, (20.0, -30.0, 9.0, -25.0, 30.0, -30.0), strict=False)] for row in far.policy
+        ]
+        shape = tuple(rng.uniform(0.01, 0.1) for _ in range(4))
+        settings = {"surrogate": "vespo", "log_ratio_bound": 80.0, "ratio_against": "old", "correction": "none", "gates": ()}
+        compare(far, draw_config(rng, **settings, vespo_shape=shape))
+
+    over_seeds(check, 20)
+
+
+@pytest.mark.parametrize("gradient", KL_GRADIENT)
+@pytest.mark.parametrize("estimator", KL)
+def test_kl_and_its_gradient_equal_the_slow_ones(estimator, gradient):
+    fixed = {"kl_estimator": estimator, "kl_gradient": gradient, "beta": 0.7, "surrogate": "min-clip"}
+    over_seeds(lambda rng: compare(draw_batch(rng), draw_config(rng, **fixed)), 12)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATE)
+def test_counted_padding_equals_the_slow_one(surrogate):
+    fixed = {"surrogate": surrogate, "aggregation": "length-over-cells", "count_padding": True}
+    over_seeds(lambda rng: compare(draw_batch(rng), draw_config(rng, **fixed)), 12)

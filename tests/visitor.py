@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_core import Recipe
-from lessons import handlers
+from lessons import form, handlers
 from lessons.handlers import Shown
 from lessons.knobs import KNOBS
 from lessons.lesson import Selection
@@ -53,8 +53,12 @@ class Visitor:
 
     def turn(self, **settings: Any):
         """What the handler makes of the form with some controls moved; None where nothing changed."""
-        form = {knob.field: value for knob, value in zip(KNOBS, handlers.knob_values(self.recipe), strict=True)}
-        return handlers.change_knobs(form | settings, *self.state)
+        shown = {knob.field: value for knob, value in zip(KNOBS, form.knob_values(self.recipe), strict=True)}
+        return handlers.change_knobs(shown | settings, *self.state)
+
+    def preset(self, name: str | None = None):
+        """What the handler makes of a choice in the list; without a name, of the way back."""
+        return handlers.choose_preset({} if name is None else {"preset": name}, *self.state)
 
     def look(self, handler, target: dict[str, Any]) -> "Visitor":
         self.selection, *views = handler(target, *self.state)

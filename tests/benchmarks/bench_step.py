@@ -23,15 +23,17 @@ ROUNDS = 15
 
 
 def untraced(policy, reference, rollout, recipe, optimizer) -> None:
-    batch, advantages = to_batch(rollout, recipe.layout), advantages_of(rollout, recipe)
+    batch = to_batch(rollout, recipe.layout)
     mask, config = batch.trained_mask(), recipe.loss_config()
     with torch.no_grad():
         ref = score_tokens(reference, batch, recipe.temperature).logprobs
-    old = None
+    old = advantages = None
     for _ in range(recipe.updates):
         scored = score_tokens(policy, batch, recipe.temperature)
-        old = scored.logprobs.detach() if old is None else old
-        loss = policy_loss(scored.logprobs, old, ref, advantages.advantages, mask, scored.entropy, config).loss
+        if old is None:
+            old = scored.logprobs.detach()
+            _, advantages = advantages_of(rollout, batch, old, ref, recipe)
+        loss = policy_loss(scored.logprobs, old, ref, advantages, mask, scored.entropy, config).loss
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), recipe.max_grad_norm)
