@@ -20,6 +20,7 @@ class OneLine(argparse.ArgumentParser):
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = OneLine(description="Every tensor of one real GRPO step, in the browser.")
     parser.add_argument("--model", metavar="PATH|ID", default="tiny", help="a folder or hub id (the built-in one)")
+    parser.add_argument("--batch", metavar="FILE", help="a batch file to compare on, for everybody who opens the page")
     parser.add_argument("--lang", default="en", help="language of the page where the link names none (default: en)")
     parser.add_argument("--port", type=int, default=7860)
     parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1: this machine only; 0.0.0.0: the whole network")
@@ -29,19 +30,22 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     asked = arguments(argv)
     from lessons import components, prose, shell, theme, view  # after the arguments: --help answers at once
+    from lessons.compare import source
 
     if asked.lang not in prose.LANGUAGES:
         print(f"--lang: found {asked.lang!r}, allowed: {', '.join(prose.LANGUAGES)}", file=sys.stderr)
         return 2
     try:
         view.start(asked.model)
+        if asked.batch:
+            source.preload(asked.batch)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     shell.build(asked.lang).launch(
         server_name=asked.host, server_port=asked.port, share=False, ssr_mode=False, run_history=False, footer_links=[],
         theme=theme.LessonTheme(), css=components.css(), head=components.head(), pwa=False, enable_monitoring=False,
-        allowed_paths=[str(components.plotly_js().parent)], mcp_server=False,
+        max_file_size=source.MAX_FILE_BYTES, allowed_paths=[str(components.plotly_js().parent)], mcp_server=False,
     )  # fmt: skip
     return 0
 

@@ -61,9 +61,7 @@ def times(coefficient: float, part: Float[Tensor, "..."]) -> Float[Tensor, "..."
 
 
 def policy_loss(
-    policy_logprobs: Float[Tensor, "B T"],
-    old_logprobs: Float[Tensor, "B T"],
-    ref_logprobs: Float[Tensor, "B T"],
+    policy_logprobs: Float[Tensor, "B T"], old_logprobs: Float[Tensor, "B T"], ref_logprobs: Float[Tensor, "B T"],
     advantages: Float[Tensor, " B"] | Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
     entropy: Float[Tensor, "B T"],
@@ -71,7 +69,7 @@ def policy_loss(
     totals: Totals | None = None,
     sampler_logprobs: Float[Tensor, "B T"] | None = None,
     rewards: Float[Tensor, " B"] | None = None,
-) -> LossTerms:
+) -> LossTerms:  # fmt: skip
     """The loss of one batch, with every intermediate. Log-probs in nats; `advantages` is [B] or [B T].
 
     `totals` gives the denominators of the whole optimizer step where this batch is one of its micro-batches.

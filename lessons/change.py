@@ -4,7 +4,7 @@ from .components import table
 from .lesson import Context
 from .quantities import QUANTITIES
 
-FOLLOWED = ("advantages", "token_loss", "policy_loss", "kl_loss", "loss", "logprob_grad", "grad_norm")
+FOLLOWED = ("token_loss", "policy_loss", "kl_loss", "loss", "logprob_grad", "grad_norm")
 
 
 def change(context: Context) -> list[dict]:
@@ -13,7 +13,7 @@ def change(context: Context) -> list[dict]:
         return []
     same_rollout = context.before.recipe.rollout_key() == context.recipe.rollout_key()
     lines = []
-    for name in FOLLOWED:
+    for name in (context.advantage, *FOLLOWED):
         axes = QUANTITIES[name].axes
         if axes and not same_rollout:
             continue  # the tokens are others: only whole-step numbers can be compared

@@ -77,11 +77,12 @@ def strip(
     rows, lines = list(rows), []
     limit = max(16, CHIPS // max(1, len(rows)))
     for row in rows:
-        chips = []
+        chips, trained = [], set(context.trained_positions(row))
         for pos in window(context, positions(row), limit):
             chip = token(context, row, pos)
-            chip["sub"] = context.number(sub, row, pos) if sub else None
-            chip |= {"tint": tint(row, pos) if tint else None, "mark": mark(row, pos)}
+            known = not sub or QUANTITIES[sub].axes == "BS" or pos in trained  # a row that is not trained has no numbers
+            chip["sub"] = context.number(sub, row, pos) if sub and known else None
+            chip |= {"tint": tint(row, pos) if tint and known else None, "mark": mark(row, pos) if known else None}
             chips.append({key: value for key, value in chip.items() if value is not None})
         lines.append({"row": row, "label": (label or row_label)(context, row), "tokens": chips})
         if badge(row):
@@ -95,7 +96,8 @@ def all_positions(context: Context) -> Callable[[int], list[int]]:
 
 
 def completion_positions(context: Context) -> Callable[[int], list[int]]:
-    return context.trained_positions
+    first, mask = prompt_width(context), context.trace.rollout.completion_mask
+    return lambda row: [first + place for place in mask[row].nonzero().flatten().tolist()]
 
 
 def columns(context: Context, row: int, name: str, cells: Sequence[int]) -> list[dict | None]:
@@ -151,12 +153,17 @@ def grid(context: Context, name: str, diverging: bool = True, **panel: Any) -> d
     )
 
 
-def not_moved_yet(context: Context, key: str, still: float) -> list[dict[str, Any]]:
+def still(values: Tensor, value: float) -> bool:
+    """Whether all of them are this number, up to what a sampler rounds otherwise than a trainer."""
+    return bool(((values - value).abs() < 1e-4).all())
+
+
+def not_moved_yet(context: Context, key: str, value: float) -> list[dict[str, Any]]:
     """Why every number is still the same on the first update, and the way to the second."""
     values = tensor_of(context, "ratio" if key == "clip" else key)[context.trace.batch.trained_mask()]
-    if context.update_index or not bool((values == still).all()):
+    if context.update_index or not still(values, value):
         return []
-    if not bool(context.trace.advantages.advantages.any()):
+    if not bool(context.trace.token_advantages.any()):
         return nothing_to_learn(context)
     if len(context.trace.updates) == 1:
         return [text(html=context.html(f"{context.label(f'still_{key}')} {context.label('still_one_update')}"))]
@@ -166,7 +173,7 @@ def not_moved_yet(context: Context, key: str, still: float) -> list[dict[str, An
 
 def nothing_to_learn(context: Context) -> list[dict[str, Any]]:
     """Why a step has no advantages at all: no reward, or nobody to compare with."""
-    valid, pushes = context.trace.advantages.valid, bool(context.trace.advantages.advantages.any())
+    valid, pushes = context.trace.advantages.valid, bool(context.trace.token_advantages.any())
     if context.recipe.group_size == 1 and bool(valid.any()) and not pushes:
         return [text(html=context.html(context.label("group_of_one")))]
     return [] if bool(valid.any()) else [text(html=context.html(context.label("no_reward_at_all")))]

@@ -10,18 +10,19 @@ owns, so that two at the same time lose nothing.
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs
 
 from grpo_core import Recipe
 
-from . import BY_SLUG, link, prose, view
-from .components import Journey, Nav, Picture, Side
-from .knobs import KNOBS, Knob
+from . import BY_SLUG, choice, link, pages, prose, view
+from .components import Journey, Nav, Picture, PresetNote, Side
+from .form import from_knob
+from .knobs import KNOBS
 from .lesson import Selection
 
-VIEWS = (Nav, Picture, Side, Journey)
+VIEWS = (Nav, Picture, Side, Journey, PresetNote)
 Views = tuple[dict[str, Any], ...]  # the values of VIEWS, in this order
 Answers = dict[str, str]  # lesson -> option; "" asks to be told
 
@@ -100,6 +101,15 @@ def change_knobs(form: Mapping, recipe: Recipe, shown: Shown, selection: Selecti
     return None if changed == recipe else _drawn(changed, shown, selection, answers, notices)
 
 
+def choose_preset(target: Mapping, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
+    """Everything that a preset fixes, at once; without a name the recipe's own again, as it was before it was changed."""
+    try:
+        changed = choice.under(recipe, str(target.get("preset", recipe.preset)))
+    except ValueError as error:
+        return _drawn(recipe, shown, selection, answers, [_plain(error, "preset")])
+    return None if changed == recipe else _drawn(changed, shown, selection, answers, [])
+
+
 def finish(recipe: Recipe, shown: Shown) -> str:
     """The slow part: the model runs, once for everyone who asks for this recipe. Returns what went wrong."""
     if recipe == shown.recipe:
@@ -168,6 +178,9 @@ def dressed(values: dict[str, dict[str, Any]], recipe: Recipe, selection: Select
         }
         for lang in prose.LANGUAGES if len(prose.LANGUAGES) > 1
     ]  # fmt: skip
+    here = link.query(recipe, selection)
+    values["nav"]["pages"] = pages.links(selection.lang, "learn", learn=here, compare=here)
+    values["preset"] = choice.note(recipe, selection.lang)
     for part in VIEWS:
         kept = {key: texts[key] for key in part.LABELS} | (short if part is Journey else {})
         values[part.VIEW] = values[part.VIEW] | {"labels": kept}
@@ -196,32 +209,3 @@ def _plain(error: Exception, field: str) -> str:
     """One line that names the field."""
     text = " ".join(str(error).split())
     return text if ":" in text else f"{field}: {text}"
-
-
-# ---- the form -------------------------------------------------------------------------------------------------------
-def knob_values(recipe: Recipe) -> list[Any]:
-    """The recipe as the form shows it."""
-    return [to_knob(knob, getattr(recipe, knob.field)) for knob in KNOBS]
-
-
-def to_knob(knob: Knob, value: Any) -> Any:
-    return "\n".join(map(str, value)) if knob.kind == "lines" else value
-
-
-def from_knob(knob: Knob, value: Any, current: Any) -> Any:
-    """What the form holds, as the recipe wants it. What nobody touched stays: a prompt may hold line breaks itself."""
-    if value == to_knob(knob, current):
-        return current
-    if knob.kind == "lines":
-        return tuple(line for line in str(value or "").split("\n") if line.strip())
-    if value is None:
-        raise ValueError(f"{knob.field}: found nothing, allowed: a value")
-    kind = type(DEFAULTS[knob.field])
-    whole = isinstance(value, float) and value.is_integer()
-    try:
-        return kind(value) if kind is float or (kind is int and whole) else value
-    except (ValueError, TypeError, OverflowError):
-        raise ValueError(f"{knob.field}: found {str(value)[:40]!r}, allowed: a number") from None
-
-
-DEFAULTS = {field.name: field.default for field in fields(Recipe)}

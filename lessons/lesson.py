@@ -10,10 +10,12 @@ from grpo_core import CHECKS, Evidence, Recipe, StepTrace, run_checks
 from grpo_core.doctor import Outcome
 from grpo_core.explain import kl_estimates, least_likely_column, other_advantages, other_aggregations, update_effect
 from grpo_core.metrics import layer_norms
+from grpo_core.workings import Branch, advantage_workings, branch_of, logprob_weights, loss_workings
 
 from . import prose
 from .components import number
 from .formula import number_html
+from .formulas import advantage_of
 from .numbers import shown, sign
 from .quantities import QUANTITIES, element
 from .trace import Step, Workbench
@@ -102,7 +104,9 @@ class Context:
 
     @cached_property
     def row(self) -> int:
-        return min(max(self.selection.row, 0), len(self.trace.batch.group_ids) - 1)
+        """The selected row, or the nearest one that is trained."""
+        trained = self.trace.batch.trained_mask().any(1).nonzero().flatten().tolist()
+        return min(trained, key=lambda row: abs(row - self.selection.row))
 
     @cached_property
     def pos(self) -> int:
@@ -145,6 +149,28 @@ class Context:
     @cached_property
     def conventions(self):
         return other_advantages(self.trace)
+
+    @cached_property
+    def advantage_workings(self):
+        return advantage_workings(self.trace)
+
+    @cached_property
+    def loss_workings(self):
+        return loss_workings(self.trace, self.update_index)
+
+    @cached_property
+    def logprob_weights(self):
+        return logprob_weights(self.trace, self.update_index)
+
+    @cached_property
+    def branch(self) -> Branch:
+        """Which case of every rule the selected token went through."""
+        return branch_of(self.trace, self.update_index, self.row, self.column)
+
+    @property
+    def advantage(self) -> str:
+        """The quantity that a token's loss multiplies with: its row's advantage, or its own."""
+        return advantage_of(self.recipe)
 
     @cached_property
     def layer_norms(self):

@@ -31,3 +31,14 @@ def shown(value: float | int | bool) -> str:
 
 def sign(value: float) -> int:
     return (value > 0) - (value < 0)
+
+
+def signed(value: float) -> str:
+    """A number to set beside others of its kind: its sign, and six decimals where they hold it."""
+    if not math.isfinite(value) or value == 0:
+        return shown(value)
+    text = f"{value:+.6f}"
+    if not 1e-4 <= abs(value) < 1e6:
+        mantissa, exponent = f"{value:+.2e}".split("e")
+        text = f"{mantissa}e{int(exponent)}"
+    return text.replace("-", MINUS)

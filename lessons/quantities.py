@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from grpo_core import explain
+from grpo_core import closed_forms, explain
 from grpo_core.logprobs import labels, position_ids
 
 if TYPE_CHECKING:
@@ -36,6 +36,18 @@ def _advantages(name: str) -> Callable[["Context"], Any]:
 
 def _recipe(name: str) -> Callable[["Context"], Any]:
     return lambda c: getattr(c.recipe, name)
+
+
+def _element(field: str, index: int) -> Callable[["Context"], Any]:
+    return lambda c: getattr(c.recipe, field)[index]
+
+
+def _advantage_workings(name: str) -> Callable[["Context"], Any]:
+    return lambda c: getattr(c.advantage_workings, name)
+
+
+def _loss_workings(name: str) -> Callable[["Context"], Any]:
+    return lambda c: getattr(c.loss_workings, name)
 
 
 def _vocabulary(name: str) -> Callable[["Context"], Any]:
@@ -64,6 +76,16 @@ _TABLE = (
     Quantity("group_mean", r"\bar r_g", "B", _advantages("group_mean")),
     Quantity("group_std", r"\sigma_g", "B", _advantages("group_std")),
     Quantity("advantages", r"A_i", "B", _advantages("advantages")),
+    Quantity("token_advantages", r"A_t", "BT", lambda c: c.trace.token_advantages),
+    Quantity("token_penalty", r"\kappa_t", "BT", _advantage_workings("token_penalty")),
+    Quantity("penalty", r"\kappa_i", "B", _advantage_workings("penalty")),
+    Quantity("penalty_to_come", r"\sum_{s \ge t} \kappa_s", "BT", _advantage_workings("penalty_to_come")),
+    Quantity("group_rows", r"n_g", "B", _advantage_workings("group_rows")),
+    Quantity("batch_mean", r"\bar r", "", _advantage_workings("batch_mean")),
+    Quantity("spread_rows", r"n_g", "B", _advantage_workings("spread_rows")),
+    Quantity("spread_squares", r"\sum_j (r_j - \bar r)^2", "B", _advantage_workings("spread_squares")),
+    Quantity("whiten_mean", r"\mu", "", _advantage_workings("mean")),
+    Quantity("whiten_variance", r"V", "", _advantage_workings("variance")),
     # the selected position's row of the vocabulary
     Quantity("logits", r"z_v", "V", _vocabulary("logits")),
     Quantity("scaled_logits", r"z_v / T", "V", _vocabulary("scaled_logits")),
@@ -76,11 +98,24 @@ _TABLE = (
     Quantity("old_logprobs", r"\log \pi_{\mathrm{old}}", "BT", lambda c: c.trace.old_logprobs),
     Quantity("ref_logprobs", r"\log \pi_{\mathrm{ref}}", "BT", lambda c: c.trace.ref_logprobs),
     Quantity("log_ratio", r"\log \rho_t", "BT", _terms("log_ratio")),
+    Quantity("span_sum", r"\sum_t x_t", "BT", _loss_workings("span_sum")),
+    Quantity("span_tokens", r"n", "BT", _loss_workings("span_tokens")),
     Quantity("ratio", r"\rho_t", "BT", _terms("ratio")),
     Quantity("clipped_ratio", r"\operatorname{clip}(\rho_t)", "BT", _terms("clipped_ratio")),
-    Quantity("surrogate", r"\rho_t A_i", "BT", _terms("surrogate")),
-    Quantity("clipped_surrogate", r"\operatorname{clip}(\rho_t) A_i", "BT", _terms("clipped_surrogate")),
+    Quantity("surrogate", r"\rho_t A", "BT", _terms("surrogate")),
+    Quantity("clipped_surrogate", r"\operatorname{clip}(\rho_t) A", "BT", _terms("clipped_surrogate")),
     Quantity("is_clipped", r"\mathrm{clipped}", "BT", _terms("is_clipped")),
+    Quantity("row_log_ratio", r"\sum_t \log \rho_t", "BT", _loss_workings("row_log_ratio")),
+    Quantity("row_ratio", r"w", "BT", _loss_workings("row_ratio")),
+    Quantity("kept_sum", r"\sum_t z_t", "BT", _loss_workings("kept_sum")),
+    Quantity("mean_advantage", r"\bar A", "", _loss_workings("mean_advantage")),
+    Quantity("mean_logprob", r"\overline{\log \pi_\theta}", "", _loss_workings("mean_logprob")),
+    Quantity("logprob_weight", r"\mathrm{sg}[\cdot]", "BT", lambda c: c.logprob_weights),
+    Quantity("log_weight_sum", r"\sum_t \log v_t", "BT", _loss_workings("log_weight_sum")),
+    Quantity("moved_from_old", r"\overline{\log \pi_{\mathrm{old}} - \log \pi_\theta}", "BT", _loss_workings("moved_from_old")),
+    Quantity("moved_from_sampler", r"\overline{\log \pi_{\mathrm{sampler}} - \log \pi_\theta}", "BT",
+             _loss_workings("moved_from_sampler")),
+    Quantity("entropy_threshold", r"H_{\min}", "", _loss_workings("entropy_threshold")),
     Quantity("correction", r"c_t", "BT", _terms("correction")),
     Quantity("token_loss", r"\ell_t", "BT", _terms("token_loss")),
     Quantity("token_weight", r"w_t", "BT", _terms("token_weight")),
@@ -92,15 +127,19 @@ _TABLE = (
     Quantity("k3", r"k_3", "BT", lambda c: c.kl_estimates["k3"]),
     Quantity("abs", r"|x|", "BT", lambda c: c.kl_estimates["abs"]),
     Quantity("exact_kl", r"\mathrm{KL}(\pi_\theta \| \pi_{\mathrm{ref}})", "BT", lambda c: c.exact_kl),
-    Quantity("kl_weight", r"w_t", "BT", _terms("kl_weight")),
+    Quantity("kl_weight", r"w^{\mathrm{KL}}_t", "BT", _terms("kl_weight")),
     Quantity("entropy", r"H_t", "BT", _terms("entropy")),
-    Quantity("entropy_weight", r"w_t", "BT", _terms("entropy_weight")),
+    Quantity("entropy_weight", r"w^{H}_t", "BT", _terms("entropy_weight")),
     Quantity("policy_loss", r"L_\pi", "", _terms("policy_loss")),
     Quantity("kl_loss", r"L_{\mathrm{KL}}", "", _terms("kl_loss")),
     Quantity("entropy_loss", r"L_H", "", _terms("entropy_loss")),
     Quantity("loss", r"L", "", _terms("loss")),
     # gradient and update
     Quantity("logprob_grad", r"\partial L / \partial \log \pi_\theta", "BT", lambda c: c.update.logprob_grad),
+    Quantity("policy_grad", r"\partial L_\pi / \partial \log \pi_\theta", "BT",
+             lambda c: closed_forms.policy_logprob_grad(c.trace, c.update_index)),
+    Quantity("kl_grad", r"\beta \, \partial L_{\mathrm{KL}} / \partial \log \pi_\theta", "BT",
+             lambda c: closed_forms.kl_logprob_grad(c.trace, c.update_index)),
     Quantity("grad_norm", r"\lVert \nabla_\theta L \rVert", "", lambda c: c.update.grad_norm),
     Quantity("layer_norms", r"\lVert \nabla \rVert", "layer", lambda c: c.layer_norms),
     Quantity("logprobs_before", r"\log \pi_\theta", "BT", lambda c: c.effect.before),
@@ -118,6 +157,20 @@ _TABLE = (
     Quantity("learning_rate", r"\eta", "recipe", _recipe("learning_rate")),
     Quantity("group_size", r"G", "recipe", _recipe("group_size")),
     Quantity("max_completion_length", r"C_{\max}", "recipe", _recipe("max_completion_length")),
+    *(Quantity(name, symbol, "recipe", _recipe(name)) for name, symbol in (
+        ("reward_shift", r"\delta"), ("reward_scale", r"\gamma"), ("reward_clip", r"r_{\max}"), ("advantage_clip", r"A_{\max}"),
+        ("reward_kl_coef", r"\beta_r"), ("log_ratio_bound", r"x_{\max}"), ("kl_input_bound", r"x_{\max}"),
+        ("kl_output_bound", r"k_{\max}"), ("correction_low", r"v_{\min}"), ("correction_high", r"v_{\max}"),
+        ("off_policy_threshold", r"\tau"), ("cov_coef", r"\lambda"), ("quadratic_coef", r"\tau"),
+    )),
+    *(Quantity(name, symbol, "recipe", _element(field, index)) for name, symbol, field, index in (
+        ("sapo_positive", r"\tau_{+}", "sapo_temperatures", 0), ("sapo_other", r"\tau_{-}", "sapo_temperatures", 1),
+        ("vespo_k_positive", r"k_{+}", "vespo_shape", 0), ("vespo_rate_positive", r"\lambda_{+}", "vespo_shape", 1),
+        ("vespo_k_other", r"k_{-}", "vespo_shape", 2), ("vespo_rate_other", r"\lambda_{-}", "vespo_shape", 3),
+    )),
+    Quantity("counted_rows", r"B_{>0}", "", lambda c: c.trace.batch.trained_mask().any(1).sum()),
+    Quantity("num_columns", r"T", "", lambda c: c.trace.batch.trained_mask().shape[1]),
+    Quantity("row_width", r"(P + C - 1)", "", lambda c: c.trace.batch.row_ids().shape[1] - 1),
     Quantity("num_rows", r"B", "", lambda c: c.trace.batch.group_ids.shape[0]),
     Quantity("num_tokens", r"N", "", lambda c: c.trace.batch.trained_mask().sum()),
     Quantity("row_tokens", r"|o_i|", "B", lambda c: c.trace.batch.trained_mask().sum(1)),

@@ -1,11 +1,12 @@
 """Lesson 3: one row per completion, one column per reward function; every cell can be edited. Explains tasks."""
 
 from grpo_core import tasks
-from grpo_core.advantages import group_advantages
+from grpo_core.advantages import group_advantages, reward_kl_of
 from grpo_core.step import rewards_after_edits
 
-from .components import table
+from .components import table, text
 from .figures import nothing_to_learn, row_label
+from .formulas import kl_after, kl_before, reward_formula
 from .lesson import Context
 from .numbers import shown
 from .source import assignment, whole
@@ -17,10 +18,9 @@ journey = ("reward",)
 
 
 def formula(context: Context) -> str:
-    """The weighted sum, written out over the functions that answered."""
+    """The weighted sum over the functions that answered, and what the convention makes of it."""
     answered = (~context.trace.advantages.missing[context.row]).nonzero().flatten().tolist()
-    terms = [rf"<<reward_weights.{k}>> \cdot <<rewards.{k}>>" for k in answered]
-    return rf"<<reward>> = {' + '.join(terms)}" if terms else ""
+    return reward_formula(context.recipe, answered) if answered else ""
 
 
 def cell(context: Context, row: int, function: int) -> dict:
@@ -46,15 +46,26 @@ def build(context: Context) -> list[dict]:
          context.number("reward", row) if valid[row] else "–"]
         for row in rows
     ]  # fmt: skip
-    return [*nothing_to_learn(context), table(
+    return [*nothing_to_learn(context), *kl_in_reward(context), table(
         columns=columns, rows=lines, row_ids=list(rows), wide=True, title=context.label("reward_table"),
         caption_html=context.html(context.label("reward_table_caption")),
     )]  # fmt: skip
 
 
+def kl_in_reward(context: Context) -> list[dict]:
+    """Where the KL is taken off the reward: how, and why it is 0 on a step that starts from the reference."""
+    kind = "before" if kl_before(context.recipe) else "after" if kl_after(context.recipe) else ""
+    return [text(html=context.html(context.label(f"kl_in_reward_{kind}")))] if kind else []
+
+
 def source(context: Context) -> list[dict]:
+    recipe = context.recipe
     functions = [whole(tasks.REWARDS[name]) for name in context.trace.rollout.reward_names]
-    return [*functions, assignment(rewards_after_edits, "rewards[row][function]"), assignment(group_advantages, "reward")]
+    changed = (recipe.reward_shift, recipe.reward_scale, recipe.reward_clip) != (0, 1, 0) or kl_before(recipe)
+    exact = [assignment(group_advantages, "exact")] if changed else []
+    penalty = [whole(reward_kl_of)] if kl_before(recipe) else []
+    typed = assignment(rewards_after_edits, "rewards[row][function]")
+    return [*functions, typed, assignment(group_advantages, "reward"), *exact, *penalty]
 
 
 def check(context: Context, answer: str) -> bool:

@@ -3,8 +3,9 @@
 from grpo_core import advantages as core
 from grpo_core.explain import winner_advantages
 
-from .components import chart, table
-from .figures import BLUE, GREY, ORANGE, figure, nothing_to_learn, plain, row_label
+from .components import chart, table, text
+from .figures import BLUE, GREY, ORANGE, figure, grid, nothing_to_learn, plain, row_label
+from .formulas import advantage_formula, kl_after, per_token, token_lines
 from .lesson import Context
 from .numbers import shown, sign
 from .quantities import tensor_of
@@ -18,8 +19,8 @@ journey = ("advantages",)
 
 def formula(context: Context) -> str:
     if not context.trace.advantages.valid[context.row]:
-        return ""
-    return r"<<advantages>> = \frac{<<reward>> - <<baseline>>}{<<scale>>}"
+        return "\n".join(token_lines(context.recipe, context.branch))
+    return advantage_formula(context.recipe, context.branch)
 
 
 def build(context: Context) -> list[dict]:
@@ -28,7 +29,26 @@ def build(context: Context) -> list[dict]:
         title=context.label("advantage_chart"), caption_html=context.html(context.label("advantage_chart_caption")), wide=True,
     )  # fmt: skip
     picture = [line] if bool(context.trace.advantages.valid.any()) else []
-    return [*nothing_to_learn(context), *picture, row_table(context), conventions(context), winners(context)]
+    return [
+        *nothing_to_learn(context), *picture, row_table(context), *own_advantages(context), conventions(context),
+        winners(context),
+    ]  # fmt: skip
+
+
+def own_advantages(context: Context) -> list[dict]:
+    """Every token's own advantage, where the convention gives it one."""
+    recipe = context.recipe
+    if not per_token(recipe):
+        return []
+    why = [key for key, holds in (
+        ("kl", kl_after(recipe)), ("whiten", recipe.advantage_whiten != "none"), ("clip", bool(recipe.advantage_clip))
+    ) if holds]  # fmt: skip
+    words = " ".join(context.label(f"own_advantages_{key}") for key in why)
+    tokens = grid(
+        context, "token_advantages", title=context.label("own_advantages"),
+        caption_html=context.html(context.label("own_advantages_caption")),
+    )  # fmt: skip
+    return [text(html=context.html(words)), tokens]
 
 
 def group_figure(context: Context) -> dict:
@@ -50,7 +70,7 @@ def group_figure(context: Context) -> dict:
             height = group + 0.12 + min(0.1, 0.75 / len(rows)) * place
             data.append({
                 "type": "scatter", "mode": "markers+text", "x": [value], "y": [height],
-                "customdata": [[row, context.trained_positions(row)[0]]],
+                "customdata": [[row, pos] for pos in context.trained_positions(row)[:1]],
                 "text": [f"{plain(row_label(context, row))}  A = {shown(advantage)}"],
                 "textposition": "middle right", "showlegend": False, "hovertext": plain(row_label(context, row)),
                 "hoverinfo": "text+x", "cliponaxis": False,
@@ -83,9 +103,10 @@ def conventions(context: Context) -> dict:
     """The same rewards under every baseline and spread."""
     rows = range(len(context.trace.batch.group_ids))
     names = [f"advantages@{mean}/{std}" for mean, std in context.conventions]
+    own = f"advantages@{context.recipe.advantage_mean}/{context.recipe.advantage_std}"
     return table(
         columns=[context.label("column_row"), *(name.split("@")[1].replace("/", "/\u200b") for name in names)],
-        rows=[[row_label(context, row), *(context.number(name, row) for name in names)] for row in rows],
+        rows=[[row_label(context, row), *(context.number(name, row, hot=name == own) for name in names)] for row in rows],
         row_ids=list(rows), title=context.label("conventions"), wide=True,
         caption_html=context.html(context.label("conventions_caption")),
     )  # fmt: skip
@@ -105,10 +126,12 @@ def winners(context: Context) -> dict:
 
 
 def source(context: Context) -> list[dict]:
-    mean = core.ADVANTAGE_MEAN[context.recipe.advantage_mean]
-    spread = core.ADVANTAGE_STD[context.recipe.advantage_std]
-    tables = [whole(mean)] + ([whole(spread)] if spread else [])
-    return [*tables, assignment(core.group_advantages, "scale"), assignment(core.group_advantages, "advantages")]
+    recipe = context.recipe
+    rows = [whole(core.ADVANTAGE_MEAN[recipe.advantage_mean]), whole(core.ADVANTAGE_STD[recipe.advantage_std])]
+    own = [whole(core.token_advantages)] if per_token(recipe) else []
+    own += [whole(core.WHITEN[recipe.advantage_whiten])] if recipe.advantage_whiten != "none" else []
+    own += [whole(core.reward_kl_of)] if kl_after(recipe) else []
+    return [*rows, assignment(core.group_advantages, "scale"), assignment(core.group_advantages, "advantages"), *own]
 
 
 def check(context: Context, answer: str) -> bool:

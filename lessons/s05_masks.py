@@ -3,6 +3,7 @@
 from grpo_core.rollout import generate
 from grpo_core.types import Batch
 
+from .components import text
 from .figures import all_positions, lines_table, strip
 from .lesson import Context
 from .source import assignment, whole
@@ -25,7 +26,8 @@ def build(context: Context) -> list[dict]:
         context, ("input_ids", "attention_mask", "completion_mask", "loss_mask"), all_positions(context)(context.row),
         title=context.label("mask_lines"), caption_html=context.html(context.label("mask_lines_caption")),
     )  # fmt: skip
-    return [masks, bands]
+    cut = [text(html=context.html(context.label("cut_not_trained")))] if context.recipe.mask_truncated else []
+    return [*cut, masks, bands]
 
 
 def source(context: Context) -> list[dict]:

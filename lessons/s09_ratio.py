@@ -3,7 +3,9 @@
 from grpo_core import loss as core
 from grpo_core.step import grpo_step
 
-from .figures import grid, lines_table, not_moved_yet
+from .components import text
+from .figures import grid, lines_table, not_moved_yet, still
+from .formulas import ratio_formula
 from .lesson import Context
 from .source import assignment, whole
 
@@ -14,32 +16,32 @@ journey = ("ratio",)
 
 
 def formula(context: Context) -> str:
-    if context.recipe.ratio == "sequence":
-        mean = r"\frac{1}{<<row_tokens>>} \sum_t (\log \pi_\theta - \log \pi_{\mathrm{old}})"
-        return rf"<<log_ratio>> = {mean}" + "\n" + r"<<ratio>> = \exp(<<log_ratio>>)"
-    return r"<<ratio>> = \exp(<<policy_logprobs>> - <<old_logprobs>>)"
+    return ratio_formula(context.recipe, context.branch)
 
 
 def build(context: Context) -> list[dict]:
     four = ("sampler_logprobs", "old_logprobs", "policy_logprobs", "ref_logprobs", "log_ratio", "ratio")
     table = lines_table(
         context, four, title=context.label("ratio_lines"), caption_html=context.html(context.label("ratio_lines_caption")),
-        hot=lambda name, pos: name == "ratio" and pos == context.pos,
+        hot=lambda name, pos: name in ("policy_logprobs", f"{context.recipe.ratio_against}_logprobs") and pos == context.pos,
     )  # fmt: skip
     whole_batch = grid(
         context, "log_ratio", title=context.label("ratio_grid"), caption_html=context.html(context.label("ratio_grid_caption"))
     )
-    return [*not_moved_yet(context, "ratio", 1), table, whole_batch]
+    said = [f"ratio_{context.recipe.ratio}"] if context.recipe.ratio != "token" else []
+    said += ["ratio_against_sampler"] if context.recipe.ratio_against == "sampler" else []
+    words = [text(html=context.html(context.label(key))) for key in said]
+    return [*not_moved_yet(context, "ratio", 1), *words, table, whole_batch]
 
 
 def source(context: Context) -> list[dict]:
     return [
-        assignment(grpo_step, "old"), assignment(core.policy_loss, "log_ratio"), whole(core.RATIO[context.recipe.ratio]),
-        assignment(core.policy_loss, "ratio"),
+        assignment(grpo_step, "old"), assignment(core.policy_loss, "denominator"), assignment(core.policy_loss, "log_ratio"),
+        whole(core.RATIO[context.recipe.ratio]), assignment(core.policy_loss, "ratio"),
     ]  # fmt: skip
 
 
 def check(context: Context, answer: str) -> bool:
     """What is the ratio on the first update?"""
     first = context.trace.updates[0].terms.ratio[context.trace.batch.trained_mask()]
-    return answer == ("one" if bool((first == 1).all()) else "other")
+    return answer == ("one" if still(first, 1) else "other")

@@ -1,9 +1,11 @@
-"""Lesson 12: every aggregation is a matrix of weights over the same token losses. Explains loss.AGGREGATION."""
+"""Lesson 12: every aggregation is a matrix of weights over the same token losses. Explains aggregation.AGGREGATION."""
 
+from grpo_core import aggregation as weights
 from grpo_core import loss as core
 
-from .components import table
+from .components import table, text
 from .figures import grid, row_label
+from .formulas import aggregation_formula, loss_formula
 from .lesson import Context
 from .source import assignment, whole
 
@@ -12,43 +14,36 @@ tensors = ("token_loss", "token_weight", "policy_loss", "kl_loss", "entropy_loss
 checks = ("denominator_matches_mask", "split_invariance", "loss_zero_explain")
 journey = ("token_weight", "weighted_token_loss")
 
-WEIGHTS = {
-    "seq-mean-token-mean": r"<<token_weight>> = \frac{1}{<<num_rows>> \cdot <<row_tokens>>}",
-    "token-mean": r"<<token_weight>> = \frac{1}{<<num_tokens>>}",
-    "dr_grpo": r"<<token_weight>> = \frac{1}{<<num_rows>> \cdot <<max_completion_length>>}",
-    "seq-mean-token-sum": r"<<token_weight>> = \frac{1}{<<num_rows>>}",
-    "token-sum": r"<<token_weight>> = 1",
-}
-LOSS = r"<<loss>> = <<policy_loss>> + <<beta>> \cdot <<kl_loss>>"
-
 
 def formula(context: Context) -> str:
-    bonus = r" - <<entropy_coef>> \cdot <<entropy_loss>>" if context.recipe.entropy_coef else ""
-    return WEIGHTS[context.recipe.aggregation] + "\n" + LOSS + bonus
+    return aggregation_formula(context.recipe) + "\n" + loss_formula(context.recipe)
 
 
 def build(context: Context) -> list[dict]:
     losses = table(
         columns=["aggregation", context.label("column_weight_here"), "policy_loss"],
         rows=[
-            [name, context.number(f"token_weight@{name}", context.row, context.pos), context.number(f"policy_loss@{name}")]
+            [name.replace("-", "-\u200b"), *(
+                context.number(f"{quantity}@{name}", *at, hot=name == context.recipe.aggregation)
+                for quantity, at in (("token_weight", (context.row, context.pos)), ("policy_loss", ()))
+            )]
             for name in context.aggregations
         ],
         title=context.label("aggregation_table"), caption_html=context.html(context.label("aggregation_table_caption")),
     )  # fmt: skip
     parts = table(
-        columns=[context.label(f"column_{key}") for key in ("part", "value", "times", "coefficient")],
+        columns=[context.label(f"column_{key}") for key in ("part", "value", "coefficient")],
         rows=[
-            ["policy_loss", context.number("policy_loss"), "1", ""],
-            ["kl_loss", context.number("kl_loss"), "beta", context.number("beta")],
-            ["entropy_loss", context.number("entropy_loss"), "\N{MINUS SIGN} entropy_coef", context.number("entropy_coef")],
-            ["loss", context.number("loss"), "", ""],
+            ["policy_loss", context.number("policy_loss"), ""],
+            ["+ beta · kl_loss", context.number("kl_loss"), context.number("beta")],
+            ["\N{MINUS SIGN} entropy_coef · entropy_loss", context.number("entropy_loss"), context.number("entropy_coef")],
+            ["loss", context.number("loss"), ""],
         ],
         title=context.label("loss_parts"), caption_html=context.html(context.label("loss_parts_caption")),
     )  # fmt: skip
     count, columns = range(len(context.trace.batch.group_ids)), ("row_tokens", "advantages", "weighted_row_loss")
     rows = table(
-        columns=[context.label("column_row"), context.label("column_tokens"), *columns[1:]],
+        columns=[context.label("column_row"), context.label("column_tokens"), "advantages", "weighted_\u200brow_\u200bloss"],
         rows=[[row_label(context, row), *(context.number(name, row) for name in columns)] for row in count],
         row_ids=list(count), title=context.label("loss_by_row"),
     )  # fmt: skip
@@ -60,12 +55,16 @@ def build(context: Context) -> list[dict]:
         context, "weighted_token_loss", title=context.label("weighted_grid"),
         caption_html=context.html(context.label("weighted_grid_caption")),
     )  # fmt: skip
-    return [losses, parts, weights, adds, rows]
+    padding = [text(html=context.html(context.label("padding_counts")))] if context.recipe.count_padding else []
+    return [losses, parts, weights, *padding, adds, rows]
 
 
 def source(context: Context) -> list[dict]:
-    names = ("token_weight", "policy_part", "loss")
-    return [whole(core.AGGREGATION[context.recipe.aggregation]), *(assignment(core.policy_loss, name) for name in names)]
+    recipe, names = context.recipe, ("token_weight", "policy_part", "loss")
+    used = [recipe.aggregation, recipe.kl_aggregation if recipe.beta else "same"]
+    used += [recipe.entropy_aggregation if recipe.entropy_coef else "same"]
+    own = [whole(weights.AGGREGATION[name]) for name in dict.fromkeys(used) if name != "same"]
+    return [*own, *(assignment(core.policy_loss, name) for name in names)]
 
 
 def check(context: Context, answer: str) -> bool:

@@ -1,9 +1,10 @@
 """Lesson 13: d loss/d log-prob per token, d loss/d logits of one row, norms per layer. Explains step._update."""
 
-from grpo_core import explain, step
+from grpo_core import closed_forms, step
 
 from .components import chart, vocab_bars
 from .figures import BLUE, figure, grid, plain
+from .formulas import gradient_formula, logit_formula
 from .lesson import Context
 from .s06_logits import entries, top_ids
 from .source import assignment, whole
@@ -15,14 +16,8 @@ journey = ("logprob_grad",)
 
 
 def formula(context: Context) -> str:
-    logits = "\n" r"<<logit_grad>> = (1 - <<probs>>) \cdot \frac{<<logprob_grad>>}{<<temperature>>}"
-    if context.recipe.ratio == "sequence" or context.recipe.kl_estimator != "k3":
-        return logits.strip()
-    pull = "0" if context.value("is_clipped", context.row, context.pos) else r"<<advantages>> \cdot <<ratio>>"
-    return (
-        rf"<<logprob_grad>> = <<token_weight>> \cdot (-{pull} + <<beta>> \cdot s)" + "\n"
-        r"s = 1 - e^{<<ref_logprobs>> - <<policy_logprobs>>}" + logits
-    )
+    lines = (gradient_formula(context.recipe, context.branch), logit_formula(context.recipe))
+    return "\n".join(line for line in lines if line)
 
 
 def build(context: Context) -> list[dict]:
@@ -55,7 +50,12 @@ def layers(context: Context) -> list[dict]:
 
 
 def source(context: Context) -> list[dict]:
-    return [assignment(step._update, "logprob_grad"), whole(explain.closed_form_logit_grad), whole(step.grad_norms)]
+    recipe, written = context.recipe, []
+    if recipe.surrogate in closed_forms.SURROGATE_SLOPE:
+        written = [whole(closed_forms.SURROGATE_SLOPE[recipe.surrogate]), whole(closed_forms.policy_logprob_grad)]
+    return [
+        assignment(step._update, "logprob_grad"), *written, whole(closed_forms.closed_form_logit_grad), whole(step.grad_norms),
+    ]  # fmt: skip
 
 
 def check(context: Context, answer: str) -> bool:

@@ -6,8 +6,10 @@ from typing import Any
 
 import gradio as gr
 
-from . import handlers, prose
-from .components import Journey, Nav, Picture, Side
+from . import choice, handlers, prose
+from .compare import shell as compare_page
+from .components import Journey, Nav, Picture, PresetNote, Side
+from .form import knob_values, to_knob
 from .knobs import KNOBS, Knob
 from .lesson import Selection
 
@@ -30,13 +32,14 @@ class Page:
         with gr.Row(elem_id="lessons-page"):
             with gr.Column(elem_id="lessons-left"):
                 self.nav = Nav()
-                self.knobs = recipe_form(first, lang)
+                self.preset, self.note, self.knobs = recipe_form(first, lang)
             with gr.Column(elem_id="lessons-middle"):
                 self.picture = Picture()
             with gr.Column(elem_id="lessons-right"):
                 self.side = Side()
         self.journey = Journey()
-        self.views = [self.nav, self.picture, self.side, self.journey]
+        self.views = [self.nav, self.picture, self.side, self.journey, self.note]
+        self.form = [self.preset, *self.knobs]
         self.state = [self.recipe, self.shown, self.selection, self.answers]
 
     def wire(self, page: gr.Blocks) -> None:
@@ -51,12 +54,12 @@ class Page:
 
     def wire_changes(self, page: gr.Blocks) -> None:
         """Opening a link, editing a reward and turning a knob."""
-        everything = [self.recipe, self.shown, self.notices, self.selection, *self.views, *self.knobs]
+        everything = [self.recipe, self.shown, self.notices, self.selection, *self.views, *self.form]
         opened = {"inputs": [self.address, self.shown, self.answers], "outputs": everything, "js": ADDRESS, **QUICK}
         for listen, fresh in ((page.load, True), (self.back.click, False)):
             self.then_run(listen(partial(opening, self.lang, fresh), **opened))
         changed = {"outputs": [self.recipe, self.shown, self.notices, *self.views], **QUICK}
-        edit = event(handlers.edit_reward, outputs=7)
+        edit = event(handlers.edit_reward, outputs=8)
         self.then_run(self.picture.edit(edit, self.state, trigger_mode="multiple", **changed))
         self.then_run(
             gr.on(
@@ -67,6 +70,10 @@ class Page:
                 **changed,
             )
         )
+
+        refilled = {"outputs": [self.recipe, self.shown, self.notices, *self.views, *self.form], **QUICK}
+        self.then_run(self.preset.input(preset_chosen, [*self.state, self.preset], trigger_mode="always_last", **refilled))
+        self.then_run(self.note.back(preset_back, self.state, trigger_mode="multiple", **refilled))
 
     def then_run(self, first: Any) -> None:
         """The slow part after an answer that may have said "the model is running".
@@ -80,7 +87,7 @@ class Page:
         )  # fmt: skip
         ran.then(
             showing, [self.trouble, self.notices, *self.state],
-            [self.recipe, self.shown, self.notices, *self.views, *self.knobs], trigger_mode="multiple", **QUICK,
+            [self.recipe, self.shown, self.notices, *self.views, *self.form], trigger_mode="multiple", **QUICK,
         )  # fmt: skip
 
 
@@ -94,16 +101,28 @@ class FreeSlider(gr.Slider):
         return "slider"
 
 
-def recipe_form(recipe: Any, lang: str) -> list[Any]:
-    """One control per knob, grouped by the stage that it belongs to."""
+def recipe_form(recipe: Any, lang: str) -> tuple[Any, Any, list[Any]]:
+    """The list of presets, its note, and one control per knob, grouped by the stage that it belongs to."""
     made = {}
     with gr.Accordion(prose.label(lang, "recipe"), open=False, elem_id="lessons-recipe"):
+        preset = gr.Dropdown(
+            choice.titles(), value=recipe.preset, label=prose.label(lang, "preset"), info=prose.label(lang, "preset_info"),
+            elem_id="lessons-presets", interactive=True, num_choices_shown=len(choice.titles()),
+        )  # fmt: skip
+        note = PresetNote()
         for section in SECTIONS:
             gr.HTML(prose.label(lang, f"section_{section}"), html_template="<h4>{{value}}</h4>", js_on_load=None)
             of_section = [knob for knob in KNOBS if knob.section == section]
-            for knob in of_section:
-                made[knob.field] = control(knob, handlers.to_knob(knob, getattr(recipe, knob.field)), lang)
-    return [made[knob.field] for knob in KNOBS]
+            made |= controls([knob for knob in of_section if not knob.fold], recipe, lang)
+            folded = [knob for knob in of_section if knob.fold]
+            if folded:
+                with gr.Accordion(prose.label(lang, f"section_{section}_more"), open=False, elem_classes="more"):
+                    made |= controls(folded, recipe, lang)
+    return preset, note, [made[knob.field] for knob in KNOBS]
+
+
+def controls(knobs: Sequence[Knob], recipe: Any, lang: str) -> dict[str, Any]:
+    return {knob.field: control(knob, to_knob(knob, getattr(recipe, knob.field)), lang) for knob in knobs}
 
 
 def control(knob: Knob, value: Any, lang: str) -> Any:
@@ -113,9 +132,11 @@ def control(knob: Knob, value: Any, lang: str) -> Any:
         return FreeSlider(knob.low, knob.high, step=knob.step, buttons=[], **common)
     if knob.kind == "number":
         return gr.Number(step=knob.step or 1e-4, **common)
-    if knob.kind == "choice":
-        return gr.Dropdown(list(knob.choices), **common)
-    return gr.Textbox(lines=2, max_lines=6, **common)
+    if knob.kind in ("choice", "names"):
+        return gr.Dropdown(list(knob.choices), multiselect=knob.kind == "names", **common)
+    if knob.kind == "switch":
+        return gr.Checkbox(**common)
+    return gr.Textbox(lines=2, max_lines=6, **common) if knob.kind == "lines" else gr.Textbox(**common)
 
 
 def knob_texts(knob: Knob, lang: str) -> dict[str, str]:
@@ -139,7 +160,7 @@ def unchanged(result: Any, outputs: int) -> list[Any]:
     return [gr.skip()] * outputs if result is None else list(result)
 
 
-def event(handler: Callable, outputs: int = 5) -> Callable:
+def event(handler: Callable, outputs: int = 6) -> Callable:
     """A handler that takes what the browser sent with its event."""
 
     def run(recipe: Any, shown: Any, selection: Any, answers: Any, sent: gr.EventData) -> list[Any]:
@@ -152,24 +173,39 @@ def event(handler: Callable, outputs: int = 5) -> Callable:
 
 def form_changed(recipe: Any, shown: Any, selection: Any, answers: Any, *values: Any) -> list[Any]:
     form = {knob.field: value for knob, value in zip(KNOBS, values, strict=True)}
-    return unchanged(handlers.change_knobs(form, recipe, shown, selection, answers), 7)
+    return unchanged(handlers.change_knobs(form, recipe, shown, selection, answers), 8)
+
+
+def preset_chosen(recipe: Any, shown: Any, selection: Any, answers: Any, name: str) -> list[Any]:
+    return refilling(handlers.choose_preset({"preset": name}, recipe, shown, selection, answers), selection.lang)
+
+
+def preset_back(recipe: Any, shown: Any, selection: Any, answers: Any) -> list[Any]:
+    return refilling(handlers.choose_preset({}, recipe, shown, selection, answers), selection.lang)
+
+
+def refilling(result: Any, lang: str) -> list[Any]:
+    """What a handler answered, and the form as the recipe now is."""
+    form = [gr.skip()] * (1 + len(KNOBS)) if result is None else form_updates(result[0], lang)
+    return [*unchanged(result, 8), *form]
 
 
 def showing(trouble: str, notices: Any, recipe: Any, shown: Any, selection: Any, answers: Any) -> list[Any]:
     """Where the model could not run the recipe, the form goes back to the one that is shown."""
     result = handlers.show(trouble, notices, recipe, shown, selection, answers)
-    form = form_updates(result[0], selection.lang) if trouble else [gr.skip()] * len(KNOBS)
-    return [*unchanged(result, 7), *form]
+    form = form_updates(result[0], selection.lang) if trouble else [gr.skip()] * (1 + len(KNOBS))
+    return [*unchanged(result, 8), *form]
 
 
 def opening(lang: str, fresh: bool, query: str, shown: Any, answers: dict[str, str]) -> list[Any]:
     """Opening a link also fills the form, in the link's language. `fresh`: the form is as it was built, in `lang`."""
     opened = handlers.load(query, shown, answers, lang)
     recipe, selection = opened[0], opened[3]
-    updates = form_updates(recipe, selection.lang)
+    preset, *updates = form_updates(recipe, selection.lang)
     if fresh and selection.lang == lang:  # an update makes Gradio build the control anew, which costs three times as much
+        preset = preset["value"]
         updates = [u["value"] if fits(k, u["value"]) else u for k, u in zip(KNOBS, updates, strict=True)]
-    return [*opened, *updates]
+    return [*opened, preset, *updates]
 
 
 def fits(knob: Knob, value: Any) -> bool:
@@ -178,7 +214,9 @@ def fits(knob: Knob, value: Any) -> bool:
 
 
 def form_updates(recipe: Any, lang: str) -> list[Any]:
-    return [form_update(k, value, lang) for k, value in zip(KNOBS, handlers.knob_values(recipe), strict=True)]
+    texts = {"label": prose.label(lang, "preset"), "info": prose.label(lang, "preset_info")}
+    preset = gr.update(value=recipe.preset, **texts)
+    return [preset, *(form_update(k, value, lang) for k, value in zip(KNOBS, knob_values(recipe), strict=True))]
 
 
 def form_update(knob: Knob, value: Any, lang: str) -> Any:
@@ -191,4 +229,5 @@ def build(lang: str) -> gr.Blocks:
     """The whole app."""
     with gr.Blocks(title=prose.label(lang, "brand"), analytics_enabled=False, fill_width=True) as blocks:
         Page(lang).wire(blocks)
+    compare_page.add(blocks, lang)
     return blocks

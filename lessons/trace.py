@@ -94,6 +94,12 @@ class ByteCache:
                 del self._entries[key]
 
 
+def _require_tokens(rollout: Rollout, recipe: Recipe) -> None:
+    """Raises ValueError where the recipe trains none of the rollout's tokens: there would be nothing to show."""
+    if recipe.mask_truncated and "stop" not in rollout.finish_reasons:
+        raise ValueError("mask_truncated: found only answers that were cut off, allowed: at least one that ended by itself")
+
+
 class Workbench:
     """The loaded models and everything computed with them. One per process."""
 
@@ -133,6 +139,7 @@ class Workbench:
 
     def _run(self, recipe: Recipe, rollout: Rollout) -> Step:
         policy = self.policy(recipe)
+        _require_tokens(rollout, recipe)
         with self._compute:
             trained = policy.clone()
             trace = grpo_step(trained, policy, rollout, recipe)
@@ -151,6 +158,8 @@ class Workbench:
     def quick_step(self, recipe: Recipe) -> Step | None:
         """The loss under this recipe from a finished step on its rollout; None where there is none."""
         related = self.related_step(recipe)
+        if related:
+            _require_tokens(related.trace.rollout, recipe)
         return Step(trace=reweigh(related.trace, recipe)) if related else None
 
     def policy_at(self, recipe: Recipe, update: int) -> Policy:

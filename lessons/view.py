@@ -1,5 +1,6 @@
 """One finished step, one lesson, one token -> the values of the page's four components. No Gradio in here."""
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from grpo_core import Recipe
 
-from . import BY_SLUG, LESSONS, link, prose
+from . import BY_SLUG, LESSONS, choice, link, prose
 from .change import change
 from .figures import VISIBLE, row_label
 from .formula import symbols, with_numbers
@@ -18,6 +19,8 @@ from .quantities import QUANTITIES, tensor_of
 from .trace import Workbench
 
 PAUSE = 0.1  # seconds
+# What a formula's signs mean, where it has them: key in ui.md -> how they look in LaTeX.
+SIGNS = {"constant": r"operatorname\{sg\}", "condition": r"\\cdot \[|= \[", "drawn": r"mathcal\{D\}", "held": r"mathcal\{H\}"}
 _bench: list[Workbench] = []  # one per process, made by `start`
 _ahead = ThreadPoolExecutor(1, "lessons-ahead")
 
@@ -128,7 +131,14 @@ def picture(context: Context, lesson: Lesson) -> dict[str, Any]:
         "lead_html": context.html(text["lead"]), "stale": context.step.is_quick, "notice": [],
         "panels": [*lesson.build(context), *change(context)], "selected": {"row": context.row, "pos": context.pos},
         "updates": updates, "update": context.update_index, "query": link.query(context.recipe, settled(context)),
+        "preset": preset_line(context.recipe),
     }  # fmt: skip
+
+
+def preset_line(recipe: Recipe) -> dict[str, Any] | None:
+    """Whose convention this is, and what was changed in it; nothing to say about the one that everybody starts with."""
+    changed = choice.changed(recipe)
+    return {"name": recipe.preset, "changed": changed} if changed or recipe.preset != Recipe().preset else None
 
 
 def side(context: Context, lesson: Lesson, answer: str | None) -> dict[str, Any]:
@@ -144,9 +154,11 @@ def question(context: Context, lesson: Lesson, text: dict[str, str], answer: str
     asked, options = prose.options(text["question"])
     known = answer is not None
     right = lesson.check(context, answer) if answer in {option["id"] for option in options} else None
+    truth = next((option["id"] for option in options if lesson.check(context, option["id"])), "") if known else ""
+    reveal = text.get(f"reveal {truth}", text["reveal"])  # for an answer that is right under some conventions only
     return {
         "text_html": context.html(asked), "options": options, "answer": answer, "right": right,
-        "reveal_html": context.html(text["reveal"]) if known else None,
+        "reveal_html": context.html(reveal) if known else None,
     }  # fmt: skip
 
 
@@ -154,9 +166,11 @@ def formula(context: Context, lesson: Lesson, text: dict[str, str]) -> dict[str,
     template = lesson.formula(context) if lesson.formula else ""
     if not template:
         return None
+    signs = [key for key, sign in SIGNS.items() if re.search(sign, template)]
+    words = [text.get("formula", ""), *(context.label(f"formula_{key}") for key in signs)]
     return {
         "mathml": symbols(template, context.symbol), "numbers_mathml": with_numbers(template, context.here),
-        "caption_html": context.html(text["formula"]) if "formula" in text else None,
+        "caption_html": context.html(" ".join(filter(None, words))) or None,
     }  # fmt: skip
 
 
@@ -193,6 +207,7 @@ def journey(context: Context) -> dict[str, Any]:
     steps = []
     for lesson in LESSONS:
         for name in lesson.journey:
+            name = context.advantage if name == "advantages" else name
             absent = context.effect is None and name.startswith("logprob_change")
             unjudged = name == "reward" and not context.trace.advantages.valid[context.row]
             value = None if absent or unjudged else _journey_number(context, name, token_id)

@@ -8,18 +8,23 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from .bridge.component import bridge_bars
 from .chart.component import chart
+from .compare.component import Compare, batch_source, preset_pair, printed_loss
 from .exhibit.component import exhibit
 from .journey.component import Journey
 from .matrix.component import matrix
 from .nav.component import Nav
 from .picture.component import Picture
+from .preset.component import PresetNote
+from .preset_table.component import preset_table
 from .shared.component import number
 from .shift.component import shift
 from .side.component import Side
 from .table.component import table
 from .tensor_grid.component import tensor_grid
 from .text.component import text
+from .token_map.component import token_map
 from .token_strip.component import token_strip
 from .token_table.component import token_table
 from .vocab_bars.component import vocab_bars
@@ -28,8 +33,9 @@ HERE = Path(__file__).parent
 FIRST = "shared"  # defines the namespace that the other scripts register in
 
 __all__ = [
-    "Journey", "Nav", "Picture", "Side", "chart", "css", "exhibit", "head", "matrix", "number", "plotly_js", "shift",
-    "table", "tensor_grid", "text", "token_strip", "token_table", "vocab_bars",
+    "Compare", "Journey", "Nav", "Picture", "PresetNote", "Side", "batch_source", "bridge_bars", "chart", "css", "exhibit",
+    "head", "matrix", "number", "plotly_js", "preset_pair", "preset_table", "printed_loss", "shift", "table",
+    "tensor_grid", "text", "token_map", "token_strip", "token_table", "vocab_bars",
 ]  # fmt: skip
 
 

@@ -8,4 +8,4 @@ class Nav(Drawn):
 
     VIEW = "nav"
     SENDS = ("go",)
-    LABELS = ("brand", "lessons", "pages", "languages", "previous", "next")
+    LABELS = ("brand", "lessons", "sections", "pages", "languages", "previous", "next")

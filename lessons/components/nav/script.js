@@ -11,8 +11,17 @@
 
   const page = (item) =>
     L.el("li", {}, L.el(`a${item.current ? ".current" : ""}`, {
-      href: item.href, text: item.title, lang: item.lang, "aria-current": item.current ? "page" : null,
+      href: L.withTheme(item.href), text: item.title, lang: item.lang, "aria-current": item.current ? "page" : null,
     }));
+
+  // A section of this page: it comes into view, the address stays.
+  const section = (item) =>
+    L.el("li", {}, L.el("a", {
+      href: `#compare-${item.id}`, onclick: (event) => {
+        event.preventDefault();
+        document.getElementById(`compare-${item.id}`)?.scrollIntoView();
+      },
+    }, L.el("span.number", { text: item.number }), L.el("span.name", { text: item.title })));
 
   const list = (name, label, items) =>
     items?.length ? L.el(`nav.${name}`, { "aria-label": L.label(label) }, L.el("ol", {}, ...items)) : null;
@@ -37,6 +46,7 @@
     root.replaceChildren(
       L.el("div.brand", {}, L.el("span.logo", { text: "∇", "aria-hidden": "true" }), L.el("span", { text: L.label("brand") })),
       list("pages", "pages", (value.pages || []).map(page)) || "",
+      list("sections", "sections", (value.sections || []).map(section)) || "",
       list("lessons", "lessons", (value.lessons || []).map((lesson) => entry(lesson, value.current))) || "",
       list("languages", "languages", (value.languages || []).map(page)) || "",
     );

@@ -11,4 +11,5 @@ class Picture(Drawn):
     LABELS = (
         "brand", "stale", "running", "running_first", "no_token", "reset_cell", "masked", "beyond_end", "sampled",
         "wrong", "right", "rank", "index", "token", "position", "chart_loading", "which_update", "update_info",
+        "preset", "preset_changed",
     )  # fmt: skip

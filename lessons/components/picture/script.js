@@ -93,7 +93,8 @@
       L.el(`article${value.running && !value.stale ? ".out-of-date" : ""}`, { id: `lesson-${value.slug}`, "aria-busy": value.running ? "true" : "false" },
         L.el("header", {},
           L.el("div.title-line", {}, L.el("h2", { text: value.title ?? "" }), updates(value)),
-          value.lead_html && L.trusted("div.lead", value.lead_html)),
+          value.lead_html && L.trusted("div.lead", value.lead_html),
+          value.preset && L.el("p.preset-line", {}, `${L.label("preset")} `, L.changedNote(value.preset.name, value.preset.changed))),
         notices(value), state(value),
         L.el("div.panels", {}, ...nodes),
         value.title ? L.turns() : null));

@@ -41,6 +41,7 @@
     const action = ACTIONS[event.key];
     if (!action || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.defaultPrevented) return;
     if (action[0] && event.target.closest?.(action[0])) return;
+    if (event.key !== "Escape" && !L.current.nav?.lessons?.length) return; // a page without lessons: the keys are the browser's
     if (event.key !== "Escape") event.preventDefault();
     action[1]();
   });

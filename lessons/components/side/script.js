@@ -62,10 +62,13 @@
         item.message && L.el("div.message", { text: item.message }),
         item.fix && L.el("div.fix", {}, L.el("b", { text: `${L.label("fix")} ` }), item.fix)));
 
-  // A formula does not break onto lines: one that is too wide is set smaller, down to where it can still be read.
+  // A formula does not break onto lines: one that is too wide is set smaller, down to where it can still be read. Its
+  // neighbours go half of the way with it.
   const fit = (frame) => {
-    const room = frame.clientWidth / frame.scrollWidth;
-    if (room < 1) return () => frame.style.setProperty("font-size", `${Math.max(0.72, room * 0.97)}em`);
+    const lines = [...frame.querySelectorAll("math")];
+    const sizes = lines.map((line) => Math.max(0.72, Math.min(1, 0.97 * (frame.clientWidth / line.scrollWidth))));
+    const together = (1 + Math.min(...sizes)) / 2;
+    if (together < 1) return () => lines.forEach((line, i) => line.style.setProperty("font-size", `${Math.min(sizes[i], together)}em`));
   };
 
   L.views.side = (root, value) => {
