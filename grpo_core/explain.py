@@ -146,7 +146,7 @@ def other_advantages(trace: StepTrace) -> dict[tuple[str, str], Advantages]:
     """The same rewards under every pair of baseline and spread that has a name of its own, and under the recipe's."""
     pairs = [("group", std) for std in ADVANTAGE_STD] + [(mean, "none") for mean in ADVANTAGE_MEAN if mean != "group"]
     own = (trace.recipe.advantage_mean, trace.recipe.advantage_std)
-    pairs += [own] if own not in pairs else []
+    pairs = pairs if own in pairs else [own, *pairs]
     return {
         (mean, std): group_advantages(
             rewards_after_edits(trace.rollout, trace.recipe),

@@ -12,7 +12,7 @@ from .quantities import tensor_of
 from .source import assignment, whole
 
 slug = "advantages"
-tensors = ("reward", "baseline", "scale", "group_std", "advantages")
+tensors = ("reward", "baseline", "scale", "group_std", "advantages", "token_advantages")
 checks = ("advantage_group_sum", "advantage_magnitude", "zero_std_groups", "group_size_min")
 journey = ("advantages",)
 

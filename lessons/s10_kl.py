@@ -27,7 +27,7 @@ def build(context: Context) -> list[dict]:
     exact = ["exact_kl"] if recipe.kl_against == "ref" else []  # the sampler's whole distribution is not known
     table = lines_table(
         context, ("policy_logprobs", f"{recipe.kl_against}_logprobs", *sorted(estimators), *exact, "kl"),
-        title=context.label("kl_lines"), caption_html=context.html(context.label("kl_lines_caption")),
+        title=context.label("kl_lines"), caption_html=context.html(context.label(f"kl_lines_caption_{recipe.kl_against}")),
         hot=lambda name, pos: name == recipe.kl_estimator,
     )  # fmt: skip
     curves = chart(

@@ -51,11 +51,10 @@ def build(context: Context) -> list[dict]:
         context, "token_weight", diverging=False, title=context.label("weight_grid", name=context.recipe.aggregation),
         caption_html=context.html(context.label("weight_grid_caption")),
     )  # fmt: skip
-    adds = grid(
-        context, "weighted_token_loss", title=context.label("weighted_grid"),
-        caption_html=context.html(context.label("weighted_grid_caption")),
-    )  # fmt: skip
-    padding = [text(html=context.html(context.label("padding_counts")))] if context.recipe.count_padding else []
+    padded = context.recipe.count_padding
+    summed = None if padded else context.html(context.label("weighted_grid_caption"))
+    adds = grid(context, "weighted_token_loss", title=context.label("weighted_grid"), caption_html=summed)
+    padding = [text(html=context.html(context.label("padding_counts")))] if padded else []
     return [losses, parts, weights, *padding, adds, rows]
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from broken import grad, on_terms
 from test_doctor import findings, full_evidence
+from variants import VARIANTS, label
 
 from grpo_core import CHECKS, Evidence, grpo_step, reweigh, run_checks
 from grpo_core.closed_forms import SURROGATE_SLOPE
@@ -33,3 +34,13 @@ def test_a_broken_step_is_marked_under_every_preset(trace, recipe, token, name):
     assert marked == ["error"] * (changed.recipe.surrogate in SURROGATE_SLOPE)
     drifted = on_terms(evidence, ratio=evidence.step.terms.ratio + 0.01)
     assert [f.severity for f in findings(drifted, "ratio_first_step")] == ["error"]
+
+
+@pytest.mark.parametrize("mask_truncated", [False, True])
+@pytest.mark.parametrize("settings", VARIANTS, ids=label)
+def test_no_row_of_any_table_is_called_wrong_nor_are_rows_without_a_token(trace, recipe, settings, mask_truncated):
+    changed = reweigh(trace, replace(recipe, **settings, mask_truncated=mask_truncated))
+    outcomes = run_checks(Evidence(trace=changed), CHECKS.values())
+    assert not [(o.check, [f.message for f in o.findings]) for o in outcomes if o.status in ("warning", "error")]
+    doubled = on_terms(Evidence(trace=changed), token_weight=2 * changed.updates[0].terms.token_weight)
+    assert [f.severity for f in findings(doubled, "denominator_matches_mask")] == ["error"]

@@ -192,9 +192,9 @@ def test_vespos_weight_is_that_of_a_bounded_row():
         far.old = [
             [p - step for p, step in zip(row, (20.0, -30.0, 9.0, -25.0, 30.0, -30.0), strict=False)] for row in far.policy
         ]
+        fixed = {"surrogate": "vespo", "log_ratio_bound": 80.0, "ratio_against": "old", "correction": "none", "gates": ()}
         shape = tuple(rng.uniform(0.01, 0.1) for _ in range(4))
-        settings = {"surrogate": "vespo", "log_ratio_bound": 80.0, "ratio_against": "old", "correction": "none", "gates": ()}
-        compare(far, draw_config(rng, **settings, vespo_shape=shape))
+        compare(far, dataclasses.replace(draw_config(rng, **fixed), vespo_shape=shape))
 
     over_seeds(check, 20)
 

@@ -52,7 +52,7 @@ def clip_fraction_by_gradient(evidence: Evidence) -> list[Finding]:
 def weight_sum(evidence: Evidence) -> float:
     """What the weights of the recipe's aggregation must add up to, from the mask alone."""
     mask, recipe = evidence.trace.batch.trained_mask(), evidence.trace.recipe
-    tokens, filled, cells = int(mask.sum()), int(mask.any(1).sum()), mask.numel()
+    tokens, filled = int(mask.sum()), int(mask.any(1).sum())
     rows = mask.shape[0] if recipe.count_empty_rows else max(filled, 1)
     width = evidence.trace.batch.row_ids().shape[1] - 1
     return {
@@ -64,7 +64,7 @@ def weight_sum(evidence: Evidence) -> float:
         "seq-mean-token-sum": tokens / rows,
         "token-sum": float(tokens),
         "sum-over-width": tokens / width,
-        "length-over-cells": tokens * mask.shape[1] / cells,
+        "length-over-cells": tokens / rows,
     }[recipe.aggregation]
 
 

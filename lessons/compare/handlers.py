@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from .. import prose, view
+from ..components import Nav
 from ..handlers import first_recipe
 from ..lesson import Selection
 from . import bridge, link, printed, source, table
@@ -145,11 +146,5 @@ def drawn(wanted: Wanted, notices: Sequence[str], fresh: bool = False) -> tuple[
     if here != wanted:
         notices.append(prose.label(wanted.selection.lang, "batch_gone"))
     values = pages.page(here, current(here), notices, fresh)
-    nav = pages.nav(here) | {"labels": {key: prose.labels(here.selection.lang)[key] for key in _nav_labels()}}
-    return here, notices, nav, values
-
-
-def _nav_labels() -> tuple[str, ...]:
-    from ..components import Nav
-
-    return Nav.LABELS
+    texts = prose.labels(here.selection.lang)
+    return here, notices, pages.nav(here) | {"labels": {key: texts[key] for key in Nav.LABELS}}, values

@@ -57,7 +57,7 @@ class ComparePage:
         """The slow part after an answer that may have said "being computed"."""
         ran = first.then(
             finished, [self.wanted, self.done], [self.trouble], show_progress="hidden", api_visibility="private",
-            concurrency_limit=1, concurrency_id="model", trigger_mode="multiple",
+            concurrency_limit=2, concurrency_id="compare", trigger_mode="multiple",
         )  # fmt: skip
         ran.then(shown, [self.trouble, self.notices, self.wanted, self.done], self.all, trigger_mode="multiple", **QUICK)
 

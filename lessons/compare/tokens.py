@@ -16,7 +16,7 @@ from .link import Wanted
 from .source import Source
 
 MOST = 4096  # cells of a map or grid
-MOST_ROWS = 64
+MOST_ROWS = 32
 PAIRS = {  # which way A and B push, by the names of DIRECTIONS: the signs of the two pushes
     "both_up": ((1, 1),), "both_down": ((-1, -1),), "opposite": ((1, -1), (-1, 1)), "only_first": ((1, 0), (-1, 0)),
     "only_second": ((0, 1), (0, -1)), "neither": ((0, 0),),

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from grpo_core.bridge import Bar
@@ -28,8 +29,7 @@ def nav(wanted: Wanted) -> dict[str, Any]:
 
 
 def languages(wanted: Wanted) -> list[dict[str, Any]]:
-    from dataclasses import replace
-
+    """The same page in the others."""
     here = wanted.selection
     return [
         {

@@ -32,13 +32,14 @@
   const painted = (panel) => {
     const canvas = L.el("canvas.map-canvas", { role: "img", "aria-label": panel.title || `${L.label("map_lit")}, ${L.label("map_dark")}` });
     const of = meanings(panel);
-    let [size, hovered] = [10, null];
+    let [size, tall, hovered] = [10, 10, null];
     const paint = () => {
       if (!canvas.isConnected) return;
       const scale = window.devicePixelRatio || 1;
       const room = canvas.parentElement.clientWidth;
       size = Math.max(3, Math.min(panel.small ? 12 : 18, Math.floor(room / panel.positions.length)));
-      const [wide, high] = [size * panel.positions.length, size * panel.rows.length];
+      tall = Math.max(size, panel.small ? 6 : 14);
+      const [wide, high] = [size * panel.positions.length, tall * panel.rows.length];
       Object.assign(canvas, { width: wide * scale, height: high * scale });
       Object.assign(canvas.style, { width: `${wide}px`, height: `${high}px` });
       const pen = canvas.getContext("2d");
@@ -47,7 +48,7 @@
         const [tone, alpha] = TONES[of.get(code).name];
         pen.globalAlpha = alpha;
         pen.fillStyle = color(tone);
-        pen.fillRect(j * size, i * size, size - (size > 4 ? 1 : 0), size - (size > 4 ? 1 : 0));
+        pen.fillRect(j * size, i * tall, size - (size > 4 ? 1 : 0), tall - 1);
       }));
       pen.globalAlpha = 1;
       for (const [place, stroke] of [[L.selected, "--ink"], [hovered, "--hover"]]) {
@@ -55,12 +56,12 @@
         if (i < 0 || j < 0) continue;
         pen.strokeStyle = color(stroke);
         pen.lineWidth = 2;
-        pen.strokeRect(j * size, i * size, size - 1, size - 1);
+        pen.strokeRect(j * size, i * tall, size - 1, tall - 1);
       }
     };
     const under = (event) => {
       const box = canvas.getBoundingClientRect();
-      const line = panel.rows[Math.floor((event.clientY - box.top) / size)];
+      const line = panel.rows[Math.floor((event.clientY - box.top) / tall)];
       const pos = panel.positions[Math.floor((event.clientX - box.left) / size)];
       return line && pos !== undefined ? { row: line.row, pos } : null;
     };
