@@ -128,6 +128,13 @@ def test_trl_by_hand():
     assert delta.value == 0 and delta.honest_value == pytest.approx(2 / 7)
 
 
+def test_trls_extreme_rows_pass_over_a_row_without_tokens():
+    batch = four_rows()
+    halved = torch.where(batch.mask, batch.old_logprobs + torch.tensor(0.5).log(), 0.0)
+    batch = replace(batch, policy_logprobs=halved, rewards=None, group_ids=None, advantages=-torch.ones(4, 4))
+    assert values(batch, "trl")["clip_ratio/low_min"] == 1  # every token of every row that has any
+
+
 def test_vespos_mean_weight_by_hand():
     # Row ratios 4, 2, .5, 1 (the empty one); A > 0, < 0, 0, 0. phi = w^k e^(l (1 - w)) with k, l = 2, 3, and 3, 2 where A < 0.
     weights = [16 * 2.718281828**-9, 8 * 2.718281828**-2, 0.25 * 2.718281828**1.5, 1.0]
@@ -150,6 +157,19 @@ def test_verls_ppo_kl_cancels_and_the_honest_one_does_not():
     # -log: 0, -log 2, log 2, -log 4 | -log 2 | log 2, 0 = -2 log 2 over 7; ratio - 1 - log ratio: 0, .3069, .1931, 1.6137 …
     assert got.value == pytest.approx(-2 * 0.693147 / 7, abs=1e-5)
     assert got.honest_value == pytest.approx((0.306853 * 2 + 0.193147 * 2 + 1.613706) / 7, abs=1e-5)
+
+
+def test_a_token_far_away_counts_up_to_the_trainers_own_bound():
+    batch = four_rows()
+    far = torch.where(batch.mask, -2.0, 0.0).index_put((torch.tensor(0), torch.tensor(0)), torch.tensor(-27.0))
+    moved = replace(batch, policy_logprobs=far)  # 25 nats below old on one of 7 tokens
+    assert values(moved, "verl")["actor/ppo_kl"] == pytest.approx(20 / 7)
+    assert values(moved, "verl/gspo")["actor/ppo_kl"] == pytest.approx(25 / 7)
+    assert values(moved, "openrlhf")["ppo_kl"] == pytest.approx(25 / 7)
+    reference = replace(batch, ref_logprobs=far)  # k1 is 25 in row 0 of 4 tokens, bounded to 10; a mean of 4 rows
+    assert values(reference, "openrlhf")["kl"] == pytest.approx(10 / 4 / 4)
+    assert values(reference, "openrlhf")["logprobs_diff"] == pytest.approx(25 / 4 / 4)
+    assert values(reference, "roll")["actor/kl_loss@sum"] < 10 < logged(reference, "roll")["actor/kl_loss@sum"].honest_value
 
 
 def test_roll_by_hand():

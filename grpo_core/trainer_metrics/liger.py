@@ -1,8 +1,6 @@
 """What Liger-Kernel 0.8.5 returns beside its loss (liger_kernel/chunked_loss/grpo_loss.py): unnamed, in this order. The names
 are those of the variables there."""
 
-import torch
-
 from .metric import Metric, kl_mean, with_kl
 from .seen import Seen
 
@@ -12,8 +10,7 @@ def clip_fraction(seen: Seen) -> float:
     ratio, advantages, convention = seen.of_ratio("ratio"), seen.advantages, seen.convention
     too_high = (ratio > 1 + convention.clip_high) & (advantages > 0)
     too_low = (ratio < 1 - convention.clip_low) & (advantages < 0)
-    flags = {"cispo": too_high, "sapo": torch.zeros_like(seen.mask), "vespo": torch.zeros_like(seen.mask)}
-    return seen.mean(flags.get(convention.surrogate, too_low | too_high))
+    return 0.0 if convention.surrogate in ("sapo", "vespo") else seen.mean(too_low | too_high)
 
 
 LIGER = (
