@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..convention import Convention
 from .metric import Metric, clipped_branch_mean, kl_loss, policy_loss, surrogate_in, with_kl
-from .seen import Seen
+from .seen import FARTHEST, Seen
 
 
 # ---- pg_clipfrac: each loss_mode has its own -------------------------------------------------------------------------
@@ -72,8 +72,8 @@ def pg_clipfrac_lower(seen: Seen) -> float:
 
 
 def _moved_back(seen: Seen) -> Tensor:
-    """log old - log policy per token, within the loss's own bound."""
-    bound = seen.convention.log_ratio_bound
+    """log old - log policy per token, within the loss's own bound; gspo's is for the row's ratio alone."""
+    bound = seen.convention.log_ratio_bound if seen.convention.ratio == "token" else FARTHEST
     return seen.gap("old", "policy").clamp(-bound, bound)
 
 
