@@ -64,15 +64,17 @@ KL_SLOPE = {
 }
 
 
-# value, its slope, x, ratio, and policy/sampler with its slope -> slopes
+# value, its slope, x, ratio, and policy/sampler with its slope -> slopes, and what kl_output_bound is put on
 KL_GRADIENT_SLOPE = {
-    "plain": lambda value, slope, x, ratio, sampled: (0 * slope, slope),
-    "times-ratio": lambda value, slope, x, ratio, sampled: (ratio * value, ratio * slope),
-    "straight-through": lambda value, slope, x, ratio, sampled: (0 * x, x),
-    "weighted-straight-through": lambda value, slope, x, ratio, sampled: (0 * x, ratio.clamp(max=10.0) * x),
-    "score": lambda value, slope, x, ratio, sampled: (0 * slope, value + slope),
-    "times-sampler-ratio": lambda value, slope, x, ratio, sampled: (0 * slope, sampled[1] * value + sampled[0] * slope),
-}
+    "plain": lambda value, slope, x, ratio, sampled: ((0 * slope, slope), value),
+    "times-ratio": lambda value, slope, x, ratio, sampled: ((ratio * value, ratio * slope), ratio * value),
+    "straight-through": lambda value, slope, x, ratio, sampled: ((0 * x, x), 0 * x),
+    "weighted-straight-through": lambda value, slope, x, ratio, sampled: ((0 * x, ratio.clamp(max=10.0) * x), 0 * x),
+    "score": lambda value, slope, x, ratio, sampled: ((0 * slope, value + slope), value),
+    "times-sampler-ratio": lambda value, slope, x, ratio, sampled: (
+        (0 * slope, sampled[1] * value + sampled[0] * slope), sampled[0] * value
+    ),
+}  # fmt: skip
 
 
 def _kl_slopes(trace: StepTrace, terms: LossTerms) -> Slopes:
@@ -85,12 +87,11 @@ def _kl_slopes(trace: StepTrace, terms: LossTerms) -> Slopes:
     sampled = sampled, torch.where(apart.abs() <= 80.0, sampled, 0.0)
     bounded = x.clamp(-config.kl_input_bound, config.kl_input_bound)
     value, slope = KL[config.kl_estimator](bounded), KL_SLOPE[config.kl_estimator](bounded)
-    if config.kl_output_bound:
-        slope = torch.where(value.abs() > config.kl_output_bound, 0.0, slope)
-        value = value.clamp(-config.kl_output_bound, config.kl_output_bound)
     inside = mask & (x.abs() <= config.kl_input_bound)
     slope, straight = torch.where(inside, slope, 0.0), torch.where(inside, bounded, 0.0)
-    return KL_GRADIENT_SLOPE[config.kl_gradient](value, slope, straight, terms.ratio, sampled)
+    slopes, size = KL_GRADIENT_SLOPE[config.kl_gradient](value, slope, straight, terms.ratio, sampled)
+    free = size.abs() <= (config.kl_output_bound or torch.inf)
+    return torch.where(free, slopes[0], 0.0), torch.where(free, slopes[1], 0.0)
 
 
 def _to_tokens(through_ratio: Tensor, trace: StepTrace, terms: LossTerms) -> Tensor:

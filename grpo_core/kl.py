@@ -8,6 +8,8 @@ An estimator's gradient is not an estimator of the KL's gradient: `KL_GRADIENT` 
 gradient of k2, and 1 - exp(-x) that of k3, k3 + d k3/dx = x: multiplying k3 by a ratio of value 1 turns the one into the other.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -16,6 +18,7 @@ from .convention import LossConfig
 from .surrogate import Parts
 
 Values = Float[Tensor, "..."]
+Bound = Callable[[Tensor], Tensor]
 
 
 def k1(x: Values) -> Values:
@@ -37,36 +40,37 @@ def absolute(x: Values) -> Values:
 KL = {"k3": k3, "k1": k1, "k2": k2, "abs": absolute}
 
 
-# ---- value and x -> the same value with the gradient that is wanted ----------------------------------
-def plain(value: Values, x: Values, parts: Parts) -> Values:
+# ---- value and x -> the same value with the gradient that is wanted, its size bounded ------------------------------------
+# A weight comes before the bound, as in slime and NeMo-RL; where only the gradient is exchanged, the bound is on the value.
+def plain(value: Values, x: Values, parts: Parts, bound: Bound) -> Values:
     """The estimator's own gradient: 1 for k1, x for k2, 1 - exp(-x) for k3."""
-    return value
+    return bound(value)
 
 
-def times_ratio(value: Values, x: Values, parts: Parts) -> Values:
+def times_ratio(value: Values, x: Values, parts: Parts, bound: Bound) -> Values:
     """ratio · value: k3 then has the gradient ratio · x (TRL's use_bias_correction_kl, slime's --use-unbiased-kl)."""
-    return parts.ratio * value
+    return bound(parts.ratio * value)
 
 
-def straight_through(value: Values, x: Values, parts: Parts) -> Values:
+def straight_through(value: Values, x: Values, parts: Parts, bound: Bound) -> Values:
     """The value of the estimator, the gradient of k2: x (verl's estimators with a `+`)."""
-    return value.detach() + k2(x) - k2(x).detach()
+    return bound(value).detach() + k2(x) - k2(x).detach()
 
 
-def weighted_straight_through(value: Values, x: Values, parts: Parts) -> Values:
+def weighted_straight_through(value: Values, x: Values, parts: Parts, bound: Bound) -> Values:
     """The value of the estimator, the gradient min(ratio, 10) · x (OpenRLHF's unbiased_gradient)."""
     weight = parts.ratio.clamp(max=10.0).detach()
-    return value.detach() + weight * (k2(x) - k2(x).detach())
+    return bound(value).detach() + weight * (k2(x) - k2(x).detach())
 
 
-def score(value: Values, x: Values, parts: Parts) -> Values:
+def score(value: Values, x: Values, parts: Parts, bound: Bound) -> Values:
     """value · exp(log p - its own value): k3 then has the gradient x (NeMo-RL's default)."""
-    return value * (parts.policy_logprobs - parts.policy_logprobs.detach()).exp()
+    return bound(value * (parts.policy_logprobs - parts.policy_logprobs.detach()).exp())
 
 
-def times_sampler_ratio(value: Values, x: Values, parts: Parts) -> Values:
+def times_sampler_ratio(value: Values, x: Values, parts: Parts, bound: Bound) -> Values:
     """value · policy/sampler (NeMo-RL's use_on_policy_kl_approximation)."""
-    return value * (parts.policy_logprobs - parts.sampler_logprobs).clamp(-80.0, 80.0).exp()
+    return bound(value * (parts.policy_logprobs - parts.sampler_logprobs).clamp(-80.0, 80.0).exp())
 
 
 KL_GRADIENT = {
@@ -77,11 +81,13 @@ KL_GRADIENT = {
 
 def token_kl(x: Values, parts: Parts, config: LossConfig) -> Values:
     """The per-token KL of a convention: estimator, bounds and gradient. x = policy - reference log-probs."""
-    bounded = x.clamp(-config.kl_input_bound, config.kl_input_bound)
-    value = KL[config.kl_estimator](bounded)
-    if config.kl_output_bound:
-        value = value.clamp(-config.kl_output_bound, config.kl_output_bound)
-    return KL_GRADIENT[config.kl_gradient](value, bounded, parts)
+    x = x.clamp(-config.kl_input_bound, config.kl_input_bound)
+    limit = config.kl_output_bound
+
+    def bound(values: Values) -> Values:
+        return values.clamp(-limit, limit) if limit else values
+
+    return KL_GRADIENT[config.kl_gradient](KL[config.kl_estimator](x), x, parts, bound)
 
 
 def exact_kl(policy_logprobs: Float[Tensor, "*N V"], ref_logprobs: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from .advantages import reward_kl_of
-from .kl import KL
+from .kl import token_kl
 from .surrogate import SURROGATE, VESPO_LOWEST, Parts, min_clip
 from .types import StepTrace
 
@@ -95,7 +95,7 @@ class LossWorkings:
     moved_from_sampler: Float[Tensor, "B T"]
     entropy_threshold: Float[Tensor, ""]  # what a token's entropy must reach: the gate `top-entropy`
     kl_difference: Float[Tensor, "B T"]  # log-prob of the policy minus that of the KL's other side
-    kl_estimate: Float[Tensor, "B T"]  # the estimator on it, before its own bound
+    kl_unbounded: Float[Tensor, "B T"]  # what kl_output_bound is put on
 
 
 def loss_workings(trace: StepTrace, update: int) -> LossWorkings:
@@ -124,7 +124,7 @@ def loss_workings(trace: StepTrace, update: int) -> LossWorkings:
         moved_from_old=over_row(parts.old_logprobs - parts.policy_logprobs) / count,
         moved_from_sampler=over_row(parts.sampler_logprobs - parts.policy_logprobs) / count,
         entropy_threshold=threshold, kl_difference=x,
-        kl_estimate=KL[config.kl_estimator](x.clamp(-config.kl_input_bound, config.kl_input_bound)),
+        kl_unbounded=token_kl(x, parts, replace(config.loss_config(), kl_output_bound=0.0)),
     )  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def branch_of(trace: StepTrace, update: int, row: int, column: int) -> Branch:
         log_ratio_bound=bool(average[at].abs() > config.log_ratio_bound),
         row_bound=bool((logs - workings.row_log_ratio[at]).abs() > 1e-4),
         kl_input_bound=bool(workings.kl_difference[at].abs() > config.kl_input_bound),
-        kl_output_bound=bool(config.kl_output_bound) and bool(workings.kl_estimate[at].abs() > config.kl_output_bound),
+        kl_output_bound=bool(config.kl_output_bound) and bool(workings.kl_unbounded[at].abs() > config.kl_output_bound),
     )  # fmt: skip
 
 

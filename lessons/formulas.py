@@ -108,11 +108,14 @@ def ratio_formula(convention: Convention, at: Branch | None = None) -> str:
 
 def kl_formula(convention: Convention, at: Branch | None = None) -> str:
     outside = at.kl_output_bound if at else bool(convention.kl_output_bound)
-    value = bounded(rows.KL[convention.kl_estimator], "kl_output_bound", outside)
+    value, gradient = rows.KL[convention.kl_estimator], rows.KL_GRADIENT[convention.kl_gradient]
     difference = kl_difference(convention, at)
     if convention.kl_gradient == "plain":
-        return f"<<kl>> = {value}\n{difference}"
-    gradient = rows.KL_GRADIENT[convention.kl_gradient]
+        return f"<<kl>> = {bounded(value, 'kl_output_bound', outside)}\n{difference}"
+    if "q" in gradient:  # straight-through: only the value is bounded
+        value = bounded(value, "kl_output_bound", outside)
+    else:
+        gradient = bounded(gradient, "kl_output_bound", outside)
     square = [f"q = {rows.KL['k2']}"] if "q" in gradient else []
     return "\n".join([f"<<kl>> = {gradient}", f"k = {value}", *square, difference])
 

@@ -90,10 +90,10 @@ def correction(k, row, entropies, s) -> float:
 
 def divergence(k, s):
     x = clamp(k.p - {"ref": k.ref, "sampler": k.sampler}[s.kl_against], -s.kl_input_bound, s.kl_input_bound)
-    value = tables.KL[s.kl_estimator](x)
-    if s.kl_output_bound:
-        value = clamp(value, -s.kl_output_bound, s.kl_output_bound)
-    return tables.KL_GRADIENT[s.kl_gradient](value, x, k)
+    value, limit = tables.KL[s.kl_estimator](x), s.kl_output_bound or math.inf
+    if s.kl_gradient.endswith("straight-through"):  # the gradient is another's: only the value is bounded
+        return tables.KL_GRADIENT[s.kl_gradient](clamp(value, -limit, limit), x, k)
+    return clamp(tables.KL_GRADIENT[s.kl_gradient](value, x, k), -limit, limit)
 
 
 def counts(batch, rows, s):

@@ -11,7 +11,8 @@ SLIME = presets_of(
     (
         Row("", "the defaults: mean per sample, then over samples"),
         Row("clip-higher", "eps_clip_high .28, as in the scripts", {"clip_high": 0.28}),
-        Row("per-token", "--calculate-per-token-loss", {"aggregation": "token-mean"}),
+        Row("per-token", "--calculate-per-token-loss", {"aggregation": "token-mean"},
+            "A row without a trained token counts as one token in slime's denominator, as none here."),
         Row("dual-clip", "eps_clip_c 3", DUAL),
         Row("cispo", "estimator cispo with 1.0 and 4.0", {"surrogate": "cispo", "clip_low": 1.0, "clip_high": 4.0}),
         Row("kl-unbiased", "--use-kl-loss low_var_kl .04 with --use-unbiased-kl",
