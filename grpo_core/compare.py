@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from .advantages import batch_advantages
@@ -178,13 +178,17 @@ def cosines(grads: Sequence[Tensor]) -> list[list[float | None]]:
     return [[c if 0 < size < float("inf") else None for c, size in zip(*row, strict=True)] for row in pairs]
 
 
+def push(grad: Float[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """Which way a gradient pushes each log-prob: 1 up, -1 down, 0 not at all. Descent: a negative gradient pushes up."""
+    return -grad.nan_to_num(0.0).sign().int()
+
+
 DIRECTIONS = ("both_up", "both_down", "opposite", "only_first", "only_second", "neither")
 
 
 def directions(first: Tensor, second: Tensor, mask: Bool[Tensor, "B T"]) -> dict[str, Bool[Tensor, "B T"]]:
-    """Which way two gradients push each token of the mask, by the names of `DIRECTIONS`. Descent: a negative gradient
-    pushes the token's log-prob up."""
-    one, other = (-grad.sign() for grad in (first, second))
+    """Which way two gradients push each token of the mask, by the names of `DIRECTIONS`."""
+    one, other = push(first), push(second)
     kinds = (
         (one > 0) & (other > 0), (one < 0) & (other < 0), one * other < 0,
         (one != 0) & (other == 0), (one == 0) & (other != 0), (one == 0) & (other == 0),

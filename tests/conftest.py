@@ -23,6 +23,35 @@ def seeded():
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="module")
+def fp64():
+    """Everything that the module makes is in double precision."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from browser import chromium  # here, so that tests of the core alone do not load the app
+
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def address(browser):
+    """A running app; the same model is loaded here, to compare with what it shows."""
+    from browser import running_app
+
+    from lessons import view
+
+    view.start("tiny")
+    with running_app() as url:
+        yield url
+
+
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory):
     return save_random_model(tmp_path_factory.mktemp("random-llama"))

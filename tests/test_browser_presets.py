@@ -3,26 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from browser import chromium, compare, open_lesson, query, running_app, settled, watched_page
+from browser import compare, open_lesson, query, settled, watched_page
 
 from grpo_core import Recipe
 from grpo_core.presets import PRESETS
-from lessons import choice, link, view
+from lessons import choice, link
 
 DESKTOP, PHONE = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def address(browser):
-    view.start("tiny")
-    with running_app() as url:
-        yield url
 
 
 @pytest.mark.parametrize("name", ["verl/kl", "openrlhf/reinforce-baseline", "prime-rl"])

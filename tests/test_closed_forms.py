@@ -12,13 +12,7 @@ from grpo_core.closed_forms import KL_GRADIENT_SLOPE, KL_SLOPE, SURROGATE_SLOPE,
 from grpo_core.kl import KL, KL_GRADIENT
 from grpo_core.surrogate import SURROGATE
 
-
-@pytest.fixture(autouse=True, scope="module")
-def fp64():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
+pytestmark = pytest.mark.usefixtures("fp64")
 
 
 def test_every_kl_has_a_slope_and_most_surrogates_have():

@@ -4,7 +4,7 @@ import csv
 import math
 
 import pytest
-from browser import chromium, leave, running_app, settled, watched_page
+from browser import leave, running_app, settled, watched_page
 from golden_batch import LOSSES, write_golden
 
 from grpo_core.presets import PRESETS
@@ -15,18 +15,6 @@ COLUMN = """q => [...document.querySelectorAll('.preset-table tbody tr[data-pres
     row => [row.dataset.preset, row.querySelector(`[data-quantity="${q}"]`)?.textContent ?? null])"""
 FIGURE = """() => document.querySelector('#compare-bridge .js-plotly-plot').data.map(
     t => ({name: t.name, x: [...t.x], base: [...t.base]}))"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def address(browser):
-    with running_app() as url:
-        yield url
 
 
 @pytest.fixture

@@ -13,16 +13,10 @@ from trainers import trl_inputs, trl_loss, trl_trainer, verl_loss, with_grad
 from grpo_core.compare import evaluate
 from grpo_core.presets import preset
 
+pytestmark = pytest.mark.usefixtures("fp64")
+
 FIFTY = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 CEILINGS = [1.2, 1.4, 2.0, 3.0]  # the identity holds from 1 + clip_high on
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fp64():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 @pytest.fixture(scope="module")

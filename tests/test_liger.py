@@ -14,6 +14,8 @@ from trainers import assert_same, liger_fused_loss, liger_loss, with_grad
 from grpo_core.compare import evaluate
 from grpo_core.presets import PRESETS, preset
 
+pytestmark = pytest.mark.usefixtures("fp64")
+
 FIFTY = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 ALLOWED = 20
 LIVE = {  # preset -> Liger's settings
@@ -34,14 +36,6 @@ AS_IN_TRL = {
     "trl/gspo": {"beta": 0.0, "loss_type": "grpo", "epsilon_low": 3e-4, "epsilon_high": 4e-4,
                  "importance_sampling_level": "sequence"},
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fp64():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 @pytest.fixture(scope="module")

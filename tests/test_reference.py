@@ -19,6 +19,8 @@ from grpo_core.kl import KL, KL_GRADIENT
 from grpo_core.loss import RATIO, totals_of
 from grpo_core.surrogate import SURROGATE
 
+pytestmark = pytest.mark.usefixtures("fp64")
+
 TOLERANCE = 1e-12
 TABLES = {
     "RATIO": RATIO, "SURROGATE": SURROGATE, "AGGREGATION": AGGREGATION, "KL": KL, "KL_GRADIENT": KL_GRADIENT,
@@ -39,14 +41,6 @@ ONE_BY_ONE = (
     "ratio_against",
     "kl_against",
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fp64():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 def test_the_reference_knows_every_row_of_every_table():

@@ -14,20 +14,14 @@ from grpo_core.convention import AdvantageConfig
 from grpo_core.kl import KL
 from grpo_core.rules import ALONE, REWARD_KL
 
+pytestmark = pytest.mark.usefixtures("fp64")
+
 TOLERANCE = 1e-12
 TABLES = {
     "advantage_mean": ADVANTAGE_MEAN, "advantage_std": ADVANTAGE_STD, "advantage_whiten": WHITEN, "advantage_alone": ALONE,
     "reward_kl": REWARD_KL, "reward_kl_estimator": KL,
 }  # fmt: skip
 REWARD = st.one_of(st.sampled_from([0.0, 1.0, 0.5]), st.floats(-100, 100).map(lambda x: round(x, 3)), st.none())
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fp64():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 def test_the_reference_knows_every_row_of_every_table():

@@ -18,16 +18,10 @@ from grpo_core.presets import preset
 from grpo_core.trainer_metrics import METRICS, trainer_metrics
 from grpo_core.trainer_metrics.seen import Seen
 
+pytestmark = pytest.mark.usefixtures("fp64")
+
 TWELVE = settings(max_examples=12, deadline=None, derandomize=True, database=None)
 ELSEWHERE = {"loss", "completions/mean_length", "completions/min_length", "completions/max_length", "completions/clipped_ratio"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fp64():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 def ours(batch, name, allowed=0):

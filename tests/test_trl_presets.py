@@ -13,6 +13,8 @@ from trainers import assert_same, trl_inputs, trl_loss, trl_trainer, with_grad
 from grpo_core.compare import evaluate
 from grpo_core.presets import PRESETS, preset
 
+pytestmark = pytest.mark.usefixtures("fp64")
+
 FIFTY = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 TWENTY_FIVE = settings(FIFTY, max_examples=25)
 ALLOWED = 20  # max_completion_length, more than any row has
@@ -45,15 +47,6 @@ MIXED = {  # combinations that are no preset: GRPOConfig, preset, changes
     "delta below the clip": ({"delta": 1.1}, "trl/delta", {"dual_clip": 1.1}),
     "cispo with KL": (LIVE["trl/cispo"] | {"beta": 0.04}, "trl/cispo", {"beta": 0.04}),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fp64():
-    """TRL makes its reward tensors in the default dtype."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 @pytest.fixture(scope="module")

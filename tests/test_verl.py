@@ -14,6 +14,8 @@ from grpo_core.compare import evaluate
 from grpo_core.kl import KL
 from grpo_core.presets import PRESETS, preset
 
+pytestmark = pytest.mark.usefixtures("fp64")
+
 FIFTY = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 TINY = 1e-7  # verl's means divide by the count + 1e-8, and geo_mean raises e to one
 KL_LOSS = {"use_kl_loss": True, "kl_loss_coef": 0.04, "kl_loss_type": "low_var_kl"}
@@ -54,15 +56,6 @@ ESTIMATORS = {  # preset -> adv_estimator and its settings, where it is not grpo
     "verl/reinforce++-baseline": ("reinforce_plus_plus_baseline", {}),
 }
 ROLLOUT_IS = {"verl/tis": ("token", 2.0), "verl/icepop": ("token", "0.5_2.0"), "verl/sequence-is": ("sequence", 2.0)}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fp64():
-    """Our advantages are computed in the default dtype."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 @pytest.fixture(scope="module")

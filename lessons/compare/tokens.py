@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.compare import DIRECTIONS, Evaluation, directions
+from grpo_core.compare import DIRECTIONS, Evaluation, directions, push
 
 from .. import prose
 from ..components import number, table, tensor_grid, token_map
@@ -113,7 +113,7 @@ def _directions(
         }
         for name, pairs in PAIRS.items()
     ]  # fmt: skip
-    signs = torch.stack([-first.grad.sign(), -second.grad.sign()], dim=-1).nan_to_num(0.0).int().tolist()
+    signs = torch.stack([push(first.grad), push(second.grad)], dim=-1).tolist()
     codes = [[CODES[tuple(signs[r][c])] if mask[r, c] else "." for c in window.columns] for r in window.rows]
     caption = prose.render(prose.label(lang, "direction_caption")) + part
     return _map(source, codes, window, classes=classes, title=prose.label(lang, "direction_map", **names), caption_html=caption)

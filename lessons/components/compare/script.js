@@ -8,18 +8,9 @@
     n === null || n === undefined ? L.el("span.none", { text: "–" })
       : L.el(`span.num${n.s ? (n.s < 0 ? ".neg" : ".pos") : ""}`, { text: n.v, data: { quantity, ...data } });
 
-  const draw = (panel) => {
-    try {
-      return L.panel(panel);
-    } catch (error) {
-      console.error("a panel could not be drawn", panel.kind, error);
-      return L.el("section.panel.failed", { text: `${panel.kind}: ${error.message}` });
-    }
-  };
-
   const nodes = (panels, kept) => panels.map((panel) => {
     const json = JSON.stringify(panel);
-    const node = (!kept.has(json) && known.get(json)) || draw(panel);
+    const node = (!kept.has(json) && known.get(json)) || L.panel(panel);
     kept.set(json, node);
     return node;
   });

@@ -11,7 +11,7 @@
     return (value.panels || []).map((panel) => {
       const json = JSON.stringify(panel);
       const known = drawn.get(json);
-      const node = known && !used.has(known) ? known : draw(panel); // two equal panels are two nodes
+      const node = known && !used.has(known) ? known : L.panel(panel); // two equal panels are two nodes
       used.add(node);
       if (node === known) L.restore(node);
       drawn.delete(json);
@@ -19,15 +19,6 @@
       if (drawn.size > MOST) drawn.delete(drawn.keys().next().value);
       return node;
     });
-  };
-
-  const draw = (panel) => {
-    try {
-      return L.panel(panel);
-    } catch (error) {
-      console.error("a panel could not be drawn", panel.kind, error);
-      return L.el("section.panel.failed", { text: `${panel.kind}: ${error.message}` });
-    }
   };
 
   const notices = (value) =>

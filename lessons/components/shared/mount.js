@@ -27,7 +27,7 @@
   };
 
   // Draws a panel; one that cannot be drawn says so and leaves the others alone.
-  L.panel = (panel) => {
+  const framed = (panel) => {
     const body = L.panels[panel.kind](panel);
     return L.el(
       `section.panel.panel-${panel.kind}${panel.wide ? ".wide" : ""}`,
@@ -36,5 +36,15 @@
       body,
       panel.caption_html && L.trusted("div.caption", panel.caption_html),
     );
+  };
+
+  // One panel that cannot be drawn does not take the others with it.
+  L.panel = (panel) => {
+    try {
+      return framed(panel);
+    } catch (error) {
+      console.error("a panel could not be drawn", panel.kind, error);
+      return L.el("section.panel.failed", { text: `${panel.kind}: ${error.message}` });
+    }
   };
 })();
