@@ -16,10 +16,11 @@ from .batch_file import load_batch, save_batch
 from .config import Recipe
 from .convention import LossConfig
 from .doctor import CHECKS, Evidence, Finding, run_checks
+from .loading import load_policy
 from .logprobs import score_tokens
 from .loss import policy_loss
 from .metrics import summarize
-from .policy import AdaptersOff, Policy, load_policy
+from .policy import AdaptersOff, Policy
 from .rollout import sample, to_batch
 from .step import grpo_step, replay, reweigh
 from .trace_batch import batch_of_trace

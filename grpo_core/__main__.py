@@ -4,6 +4,8 @@ import argparse
 import sys
 from typing import NoReturn
 
+from transformers.utils import logging
+
 from .commands import COMMANDS
 
 
@@ -20,6 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     for command in COMMANDS:
         command.add(commands)
     arguments = top.parse_args(argv)
+    logging.disable_progress_bar()  # of weights that are read and written; a run has one of its own
     try:
         return arguments.run(arguments)
     except ValueError as error:

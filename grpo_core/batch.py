@@ -4,7 +4,7 @@ Axes as in `types`. Everything but ids and masks is optional and None where nobo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -63,6 +63,18 @@ class Batch:
     @property
     def layout(self) -> str:
         return "sequence" if self.input_ids is not None else "prompt_completion"
+
+    def rows(self, index: Int[Tensor, " M"]) -> "Batch":
+        """These rows of the batch, in this order, with everything that is known of them."""
+        picked: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Tensor) and f.name != "reward_weights":
+                picked[f.name] = value[index]
+        if self.finish_reasons is not None:
+            picked["finish_reasons"] = tuple(self.finish_reasons[row] for row in index.tolist())
+        lengths = {name: tuple(of_rows[row] for row in index.tolist()) for name, of_rows in self.row_lengths.items()}
+        return replace(self, **picked, row_lengths=lengths)
 
     def row_ids(self) -> Int[Tensor, "B S"]:
         """Prompt + completion, as the model reads them."""

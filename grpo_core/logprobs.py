@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from .packing import packed_states
 from .types import Batch, Scored
 
 CHUNK_ELEMENTS = 2**26  # logits held at once while scoring: 256 MiB in fp32
@@ -38,8 +39,8 @@ def labels(batch: Batch) -> Int[Tensor, "B T"]:
 
 
 def log_softmax(logits: Float[Tensor, "N V"], temperature: float) -> Float[Tensor, "N V"]:
-    """log p over the vocabulary at this temperature, in fp32. The logits are divided exactly once, here."""
-    return torch.log_softmax(logits.float() / temperature, dim=-1)
+    """log p over the vocabulary at this temperature, in fp32 at least. The logits are divided exactly once, here."""
+    return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature, dim=-1)
 
 
 def gather(logprobs: Float[Tensor, "N V"], ids: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
@@ -61,10 +62,14 @@ def _chunk(project: Callable, hidden: Tensor, ids: Tensor, temperature: float, e
 def score_tokens(policy, batch: Batch, temperature: float, entropy_grad: bool = False) -> Scored:
     """Log-prob and entropy of every trained token under `policy` (0 where masked), with their graph.
 
-    `policy` has `hidden(ids, mask) -> [B S D]`, `project([N D]) -> [N V]` and `vocab_size`.
+    `policy` has `hidden(ids, mask) -> [B S D]`, `project([N D]) -> [N V]` and `vocab_size`; `policy.packed` says whether
+    the states come from padded rows or from packs.
     """
     mask = batch.trained_mask()
-    hidden = select(policy.hidden(batch.row_ids(), batch.row_mask()), batch)
+    if policy.packed and mask.any():
+        hidden = packed_states(policy, batch)
+    else:
+        hidden = select(policy.hidden(batch.row_ids(), batch.row_mask()), batch)
     ids = labels(batch)[mask]
     rows = max(1, CHUNK_ELEMENTS // policy.vocab_size)
     chunks = list(zip(hidden.split(rows), ids.split(rows), strict=True))

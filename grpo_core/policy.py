@@ -1,6 +1,5 @@
 """A causal language model as this package uses it: hidden states, projection, tokens. Dropout is always off.
 
-`load_policy` takes the built-in model, a folder or a hub id and refuses with one clear line what it cannot load.
 `Policy.clone()` makes the copy that a step trains, so that the loaded weights stay the reference; where the model carries
 PEFT adapters, `AdaptersOff(policy)` is the reference instead: the same weights with the adapters switched off.
 """
@@ -10,18 +9,12 @@ import inspect
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import psutil
 import torch
 from jaxtyping import Bool, Float, Int
 from jinja2.exceptions import TemplateError
-from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from .logprobs import position_ids
-
-BUILT_IN = {"tiny": Path(__file__).parent / "tiny" / "model"}
-COPIES = 5  # of the weights while a step runs: loaded, trained, its gradient, AdamW's two moments
 
 
 class Policy:
@@ -38,6 +31,30 @@ class Policy:
         self.pad_id: int = pad if pad is not None and pad < self.vocab_size else min(self.eos_ids, default=0)
         self.bos_id: int | None = tokenizer.bos_token_id
         self.takes_positions = "position_ids" in inspect.signature(self._body.forward).parameters
+        self.reorders_cache = False  # rows of a cache may be repeated and dropped; `load_policy` proves it
+        self.packed = False  # a group is scored as one row, its prompt read once; `packing.choose_scoring` proves it
+        self.one_pack = False  # all of a batch in one row: processes that share the weights take as many passes as each other
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    @property
+    def layers(self) -> torch.nn.ModuleList:
+        """The decoder's layers: the longest list of equal modules in the body."""
+        lists = [module for module in self._body.modules() if isinstance(module, torch.nn.ModuleList)]
+        return max(lists, key=len)
+
+    @property
+    def body_parameters(self) -> int:
+        """Numbers that every token is multiplied with on its way to the head: neither embedding nor head."""
+        outside = {id(p) for layer in (self._causal_lm.get_input_embeddings(), self._causal_lm.get_output_embeddings())
+                   for p in layer.parameters()}  # fmt: skip
+        return sum(p.numel() for p in self.model.parameters() if id(p) not in outside)
 
     @property
     def _causal_lm(self):
@@ -57,12 +74,34 @@ class Policy:
         with self.forward_context():
             return self._body(input_ids=ids, attention_mask=mask.long(), use_cache=False, **positions).last_hidden_state
 
+    def hidden_packed(
+        self, ids: Int[Tensor, "1 S"], positions: Int[Tensor, "1 S"], mask: Float[Tensor, "1 1 S S"]
+    ) -> Float[Tensor, "1 S D"]:
+        """Last hidden states of a pack (`packing`): positions as given, an additive mask that says who sees whom."""
+        with self.forward_context():
+            out = self._body(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
+        return out.last_hidden_state
+
     def extend(self, ids: Int[Tensor, "B N"], mask: Bool[Tensor, "B S"], positions: Int[Tensor, "B N"], cache):
         """Hidden states of N new tokens behind what `cache` holds, and the longer cache. `mask` covers both."""
         extra = {"position_ids": positions} if self.takes_positions else {}
         with self.forward_context():
             out = self._body(input_ids=ids, attention_mask=mask.long(), cache=cache, use_cache=True, **extra)
         return out.last_hidden_state, out.cache
+
+    def prefill(self, ids: Int[Tensor, "N P"], mask: Bool[Tensor, "N P"], times: int):
+        """Hidden states [N·times D] of each prompt's last token and the cache behind it, repeated for its group."""
+        if not self.reorders_cache:
+            ids, mask, times = ids.repeat_interleave(times, 0), mask.repeat_interleave(times, 0), 1
+        hidden, cache = self.extend(ids, mask, position_ids(mask), None)
+        if times > 1:
+            self.reorder(cache, torch.arange(len(ids), device=ids.device).repeat_interleave(times))
+        return hidden[:, -1].repeat_interleave(times, 0), cache
+
+    @staticmethod
+    def reorder(cache, rows: Int[Tensor, " M"]) -> None:
+        """Row m of the cache becomes what row `rows[m]` was, in place; there may be more or fewer rows than before."""
+        cache.reorder_cache(rows)
 
     def project(self, hidden: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
         """Raw logits of hidden states: the head, and the scaling that some architectures put behind it."""
@@ -76,7 +115,21 @@ class Policy:
 
     def clone(self) -> "Policy":
         """An independent copy of the weights."""
-        return type(self)(copy.deepcopy(self.model), self.tokenizer, self.name)
+        other = type(self)(copy.deepcopy(self.model), self.tokenizer, self.name)
+        other.reorders_cache, other.packed, other.one_pack = self.reorders_cache, self.packed, self.one_pack
+        return other
+
+    def checkpoint_activations(self) -> None:
+        """A layer's activations are made again in backward. Only the layers themselves count as training, nothing in them:
+        dropout stays off."""
+        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for module in self.model.modules():
+            if hasattr(module, "gradient_checkpointing"):
+                module.training = True
+
+    def load_adapters(self, folder: Path) -> None:
+        """The adapters that were saved there, over those of now."""
+        self.model.load_adapter(str(folder), self.model.active_adapter, is_trainable=True)
 
     def encode(self, prompt: str) -> list[int]:
         """Prompt ids: through the chat template where the tokenizer has one, else as plain text."""
@@ -85,7 +138,7 @@ class Policy:
             try:
                 text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             except TemplateError as error:
-                raise ValueError(f"model: the chat template of {self.name!r} refuses: {_first_line(error)}") from error
+                raise ValueError(f"model: the chat template of {self.name!r} refuses: {first_line(error)}") from error
             return self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
         return self.tokenizer(prompt, verbose=False).input_ids  # `sample` says what is too long, and by how much
 
@@ -118,117 +171,10 @@ class AdaptersOff(Policy):
         if not hasattr(policy.model, "disable_adapter"):
             raise ValueError(f"reference: {policy.name!r} carries no PEFT adapters; use a frozen copy (policy.clone())")
         super().__init__(policy.model, policy.tokenizer, policy.name)
+        self.reorders_cache, self.packed, self.one_pack = policy.reorders_cache, policy.packed, policy.one_pack
 
     def forward_context(self) -> AbstractContextManager:
         return self.model.disable_adapter()
-
-
-def load_policy(name: str = "tiny") -> Policy:
-    """The built-in model ("tiny"), a folder with a causal LM, or a hub id; weights in fp32, on the CPU.
-
-    Raises ValueError with one line that says what is wrong and what would be right.
-    """
-    source = _source(name)
-    try:
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)  # None would ask at the terminal
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"model: found {name!r}, no readable config.json there ({_first_line(error)})") from error
-    if getattr(config, "is_encoder_decoder", False):
-        raise ValueError(f"model: found {name!r}, an encoder-decoder ({config.model_type}); allowed: a decoder-only causal LM")
-    _refuse_too_large(name, config)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"model: found {name!r}, no tokenizer could be read ({_first_line(error)})") from error
-    try:
-        loaded = AutoModelForCausalLM.from_pretrained(
-            source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
-        )
-        model, info = loaded  # pyright: ignore[reportGeneralTypeIssues]  # its annotation knows the model alone
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ValueError(f"model: found {name!r}, no weights of a causal LM could be read ({_first_line(error)})") from error
-    if info["missing_keys"]:  # transformers would train on with random numbers in their place
-        absent = sorted(info["missing_keys"])
-        raise ValueError(f"model: found {name!r} without {len(absent)} of its weights ({absent[0]}); was it saved completely?")
-    policy = Policy(model, tokenizer, name)
-    _prove_sampling(policy)
-    _prove_projection(policy)
-    return policy
-
-
-def _source(name: str) -> str:
-    if name in BUILT_IN:
-        return str(BUILT_IN[name])
-    path = Path(name).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").exists():
-            raise ValueError(f"model: found folder {name!r} without config.json; allowed: a folder saved by transformers")
-        if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
-            raise ValueError(
-                f"model: found folder {name!r} without weights; allowed: a folder saved by transformers (*.safetensors)"
-            )
-        return str(path)
-    if path.exists():
-        raise ValueError(f"model: found the file {name!r}; allowed: a folder, a hub id, or {', '.join(BUILT_IN)}")
-    if name.startswith((".", "~", "/")) or name.count("/") != 1 and "/" in name or "\\" in name:
-        raise ValueError(f"model: found no {name!r}; allowed: an existing folder, a hub id, or {', '.join(BUILT_IN)}")
-    return name
-
-
-def _refuse_too_large(name: str, config) -> None:
-    """Count the parameters without any memory for them, and compare with what a step needs."""
-    with torch.device("meta"):
-        try:
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-        except (ValueError, KeyError) as error:
-            raise ValueError(f"model: found {name!r}, which is not a causal LM ({_first_line(error)})") from error
-    parameters = sum(p.numel() for p in model.parameters())
-    need, free = COPIES * 4 * parameters, psutil.virtual_memory().available
-    if need > free:
-        raise ValueError(
-            f"model: {name!r} has {parameters / 1e9:.2f} B parameters; one step needs about {need / 2**30:.1f} GiB "
-            f"({COPIES} copies in fp32), {free / 2**30:.1f} GiB are free; choose a smaller model"
-        )
-
-
-@torch.no_grad()
-def _prove_sampling(policy: Policy) -> None:
-    """A row read token by token behind a cache, and without its left padding, must have the states of one whole pass."""
-    who = f"model: {policy.name!r} ({policy.model.config.model_type})"
-    ids = torch.arange(10).reshape(2, 5) % policy.vocab_size
-    mask = torch.tensor([[True] * 5, [False] * 2 + [True] * 3])
-    whole = policy.hidden(ids, mask)[:, 2:]
-    limit = 1e-3 * max(1.0, whole.abs().max().item())
-
-    def prove(states: Tensor, expected: Tensor, fault: str) -> None:
-        if not (states - expected).abs().max().item() <= limit:
-            raise ValueError(f"{who} {fault}; allowed: a causal LM that reads a row from left to right")
-
-    prove(policy.hidden(ids[:, :4], mask[:, :4])[:, 2:], whole[:, :2], "lets a token see those behind it")
-    prove(policy.hidden(ids[1:, 2:], mask[1:, 2:]), whole[1:], "gives other states to a prompt that is padded at the left")
-    positions, cache, pieces = position_ids(mask), None, []
-    try:
-        for start, end in ((0, 3), (3, 4), (4, 5)):
-            state, cache = policy.extend(ids[:, start:end], mask[:, :end], positions[:, start:end], cache)
-            pieces.append(state[:, -1:])
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{who} cannot be sampled from with a cache here ({_first_line(error)})") from error
-    prove(torch.cat(pieces, dim=1), whole, "gives other states from its cache than in one pass over the row")
-
-
-@torch.no_grad()
-def _prove_projection(policy: Policy) -> None:
-    """`project(hidden(...))` must be the model's own logits: an unknown scaling behind the head would falsify all."""
-    ids = torch.arange(4).unsqueeze(0) % policy.vocab_size
-    mask = torch.ones_like(ids, dtype=torch.bool)
-    own = policy.model(input_ids=ids, attention_mask=mask.long()).logits
-    ours = policy.project(policy.hidden(ids, mask)[0])
-    gap = (own[0] - ours).abs().max().item()
-    if not gap <= 1e-3 * max(1.0, own.abs().max().item()):
-        raise ValueError(
-            f"model: {policy.name!r} ({policy.model.config.model_type}) does something behind its output head that is "
-            f"not known here: its logits differ from head(hidden) by {gap:.3g}"
-        )
 
 
 def _eos_ids(model, tokenizer) -> frozenset[int]:
@@ -237,5 +183,5 @@ def _eos_ids(model, tokenizer) -> frozenset[int]:
     return frozenset(i for i in [*ids, tokenizer.eos_token_id] if i is not None)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -14,30 +14,39 @@ from transformers import LogitsProcessorList, TopKLogitsWarper, TopPLogitsWarper
 from .config import Recipe
 from .logprobs import gather, log_softmax, position_ids
 from .policy import Policy
-from .tasks import score
+from .tasks import RewardFunction, score
 from .types import Batch, Rollout
 
 
-def sample(policy: Policy, prompts: tuple[str, ...], recipe: Recipe) -> Rollout:
-    """`recipe.group_size` completions per prompt, rows of a group side by side, rewarded. Same seed, same rollout."""
+def sample(
+    policy: Policy, prompts: tuple[str, ...], recipe: Recipe, rewards: RewardFunction = score, draws: Tensor | None = None
+) -> Rollout:
+    """`recipe.group_size` completions per prompt, rows of a group side by side, rewarded. Same seed, same rollout.
+
+    `rewards` is called as `tasks.score` is. `draws` [B C] are the uniform numbers that pick the tokens, by default those of
+    `draws_of`; whoever samples a part of the rows hands in that part of them and gets the very rows of the whole.
+    """
     prompt_ids, prompt_mask = encode_prompts(policy, prompts, recipe)
-    completion_ids, completion_mask, logprobs, kept = generate(policy, prompt_ids, prompt_mask, recipe)
+    draws = draws_of(recipe, len(prompts) * recipe.group_size) if draws is None else draws
+    completion_ids, completion_mask, logprobs, kept = generate(policy, prompt_ids, prompt_mask, recipe, draws)
     lengths = completion_mask.sum(1).tolist()
     rows = [ids[:length] for ids, length in zip(completion_ids.tolist(), lengths, strict=True)]
     finish = tuple("stop" if row[-1] in policy.eos_ids else "length" for row in rows)
     texts = tuple(policy.decode(row) for row in rows)
     asked = [prompt for prompt in prompts for _ in range(recipe.group_size)]
     return Rollout(
-        prompts=prompts, prompt_ids=prompt_ids, prompt_mask=prompt_mask,
+        prompts=prompts,
+        prompt_ids=prompt_ids.repeat_interleave(recipe.group_size, 0),
+        prompt_mask=prompt_mask.repeat_interleave(recipe.group_size, 0),
         completion_ids=completion_ids, completion_mask=completion_mask,
-        group_ids=torch.arange(len(prompts)).repeat_interleave(recipe.group_size),
+        group_ids=torch.arange(len(prompts), device=policy.device).repeat_interleave(recipe.group_size),
         sampler_logprobs=logprobs, kept_mass=kept, finish_reasons=finish, completions=texts,
-        rewards=score(recipe.reward_functions, asked, texts, finish), reward_names=recipe.reward_functions,
+        rewards=rewards(recipe.reward_functions, asked, texts, finish), reward_names=recipe.reward_functions,
     )  # fmt: skip
 
 
-def encode_prompts(policy: Policy, prompts: tuple[str, ...], recipe: Recipe) -> tuple[Tensor, Tensor]:
-    """Ids and mask [B P] of every row's prompt, padded on the left so that all completions start in one column."""
+def encode_prompts(policy: Policy, prompts: tuple[str, ...], recipe: Recipe) -> tuple[Int[Tensor, "N P"], Bool[Tensor, "N P"]]:
+    """Ids and mask of every prompt, padded on the left so that all completions start in one column."""
     encoded = [policy.encode(prompt) for prompt in prompts]
     for number, (prompt, ids) in enumerate(zip(prompts, encoded, strict=True), start=1):
         if not ids:
@@ -54,39 +63,68 @@ def encode_prompts(policy: Policy, prompts: tuple[str, ...], recipe: Recipe) -> 
                 f"{policy.max_length}, of which max_completion_length takes {recipe.max_completion_length})"
             )
     width = max(map(len, encoded))
-    ids = torch.tensor([[policy.pad_id] * (width - len(row)) + row for row in encoded])
-    mask = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in encoded])
-    return ids.repeat_interleave(recipe.group_size, 0), mask.repeat_interleave(recipe.group_size, 0)
+    ids = torch.tensor([[policy.pad_id] * (width - len(row)) + row for row in encoded], device=policy.device)
+    mask = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in encoded], device=policy.device)
+    return ids, mask
+
+
+def draws_of(recipe: Recipe, rows: int) -> Float[Tensor, "B C"]:
+    """One uniform number for each token that may be sampled. A row's text depends on its own numbers only: not on which
+    rows are sampled beside it, nor on how many processes share them."""
+    return torch.rand(recipe.max_completion_length, rows, generator=torch.Generator().manual_seed(recipe.seed)).T
+
+
+def pick(probs: Float[Tensor, "B V"], draw: Float[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """The token in whose share of [0, 1) the number falls, with the vocabulary laid end to end."""
+    ends = probs.cumsum(-1, dtype=torch.float64)  # fp32 would move the borders by 1e-5 in a large vocabulary
+    return torch.searchsorted(ends, draw.unsqueeze(1) * ends[:, -1:], right=True).squeeze(1)
 
 
 @torch.no_grad()
 def generate(
-    policy: Policy, prompt_ids: Int[Tensor, "B P"], prompt_mask: Bool[Tensor, "B P"], recipe: Recipe
+    policy: Policy,
+    prompt_ids: Int[Tensor, "N P"],
+    prompt_mask: Bool[Tensor, "N P"],
+    recipe: Recipe,
+    draws: Float[Tensor, "B M"],
 ) -> tuple[Int[Tensor, "B C"], Bool[Tensor, "B C"], Float[Tensor, "B C"], Float[Tensor, "B C"]]:
-    """Completion ids, mask, sampler log-probs and kept mass. Finished rows get the pad id, mask False and 0s."""
-    generator = torch.Generator().manual_seed(recipe.seed)
-    filters = _filters(recipe)
-    eos = torch.tensor(sorted(policy.eos_ids))
-    alive = torch.ones(len(prompt_ids), dtype=torch.bool)
-    mask, ids, cache, columns = prompt_mask, prompt_ids, None, []
-    for _ in range(recipe.max_completion_length):
-        hidden, cache = policy.extend(ids, mask, position_ids(mask)[:, -ids.shape[1] :], cache)
-        logprobs = log_softmax(policy.project(hidden[:, -1]), recipe.temperature)
-        if logprobs.isnan().any():
+    """Completion ids, mask, sampler log-probs and kept mass. Behind a row's end: the pad id, mask False and 0s.
+
+    B / N rows for each of the N prompts. A prompt is read once for its whole group, and a finished row leaves the batch,
+    where the model's cache allows it.
+    """
+    filters, eos = _filters(recipe), torch.tensor(sorted(policy.eos_ids), device=policy.device)
+    draws = draws.to(policy.device)
+    ids = torch.full(draws.shape, policy.pad_id, device=policy.device)
+    mask = torch.zeros_like(ids, dtype=torch.bool)
+    rows = torch.arange(len(ids), device=policy.device)  # those still in the batch
+    alive = torch.ones_like(rows, dtype=torch.bool)  # without dropping, finished rows stay in it
+    times = len(ids) // len(prompt_ids)
+    hidden, cache = policy.prefill(prompt_ids, prompt_mask, times)
+    precision = torch.promote_types(policy.dtype, torch.float32)
+    logprobs, kept = (torch.zeros(draws.shape, dtype=precision, device=policy.device) for _ in range(2))
+    row_mask = prompt_mask.repeat_interleave(times, 0)
+    for column in range(recipe.max_completion_length):
+        step_logprobs = log_softmax(policy.project(hidden), recipe.temperature)
+        if step_logprobs.isnan().any():
             raise ValueError(f"model: {policy.name!r} gives logits that are not finite; have its weights run away?")
-        filtered = filters(ids, logprobs)
-        chosen = torch.multinomial(filtered.softmax(-1), 1, generator=generator).squeeze(1)
-        kept = filtered.exp().sum(-1).clamp(max=1.0)
-        columns.append((torch.where(alive, chosen, policy.pad_id), alive, alive * gather(logprobs, chosen), alive * kept))
-        mask = torch.cat([mask, alive.unsqueeze(1)], dim=1)
-        ids = columns[-1][0].unsqueeze(1)
+        filtered = filters(ids, step_logprobs)  # pyright: ignore[reportArgumentType]  # its annotation knows LongTensor alone
+        chosen = pick(filtered.softmax(-1), draws[rows, column])
+        ids[rows, column] = torch.where(alive, chosen, policy.pad_id)
+        mask[rows, column] = alive
+        logprobs[rows, column] = alive * gather(step_logprobs, chosen)
+        kept[rows, column] = alive * filtered.exp().sum(-1).clamp(max=1.0)
+        row_mask = torch.cat([row_mask, alive.unsqueeze(1)], dim=1)
         alive = alive & ~torch.isin(chosen, eos)
-        if not alive.any():
+        if not alive.any() or column + 1 == recipe.max_completion_length:
             break
-    completion_ids, completion_mask, sampler_logprobs, kept_mass = (
-        torch.stack(column, dim=1) for column in zip(*columns, strict=True)
-    )
-    return completion_ids, completion_mask, sampler_logprobs, kept_mass
+        if policy.reorders_cache and not alive.all():
+            policy.reorder(cache, alive.nonzero().squeeze(1))
+            rows, row_mask, chosen, alive = rows[alive], row_mask[alive], chosen[alive], alive[alive]
+        hidden, cache = policy.extend(chosen.unsqueeze(1), row_mask, position_ids(row_mask)[:, -1:], cache)
+        hidden = hidden[:, -1]
+    width = int(mask.sum(1).max())
+    return ids[:, :width], mask[:, :width], logprobs[:, :width], kept[:, :width]
 
 
 def _filters(recipe: Recipe) -> LogitsProcessorList:

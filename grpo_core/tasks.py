@@ -5,6 +5,7 @@ nothing to say (a prompt that asks for no sum): missing is not the same as 0.
 """
 
 import re
+from collections.abc import Callable
 
 SUM = re.compile(r"(?<![\w.])(-?\d+)\s*([+\-−])\s*(\d+)(?![\w.]*\d)")
 INTEGER = re.compile(r"[-−]?\d+")
@@ -40,6 +41,8 @@ def format_ok(prompt: str, completion: str, finish_reason: str) -> float | None:
     return float(finish_reason == "stop" and bool(ENDS_IN_INTEGER.search(completion)))
 
 
+# names, prompts, completions, finish reasons, the last three with one entry per row -> rewards [B][R]
+RewardFunction = Callable[[tuple[str, ...], list[str], tuple[str, ...], tuple[str, ...]], tuple[tuple[float | None, ...], ...]]
 REWARDS = {"correct": correct, "format": format_ok}
 
 

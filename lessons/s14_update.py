@@ -1,4 +1,4 @@
-"""Lesson 14: before and after on the same tokens, and what the new weights sample. Explains step._update's last lines."""
+"""Lesson 14: before and after on the same tokens, and what the new weights sample. Explains step._apply."""
 
 from grpo_core import explain, step
 
@@ -66,7 +66,7 @@ def again(context: Context) -> dict:
 
 
 def source(context: Context) -> list[dict]:
-    return [whole(step.make_optimizer), whole(explain.update_effect), assignment(step._update, "finite")]
+    return [whole(step.make_optimizer), whole(explain.update_effect), assignment(step._apply, "finite")]
 
 
 def check(context: Context, answer: str) -> bool:

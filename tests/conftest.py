@@ -67,7 +67,7 @@ def policy(model_folder):
 def recipe(model_folder):
     return Recipe(
         model=str(model_folder), prompts=("What is 4 + 5?", "2 - 1?"), group_size=4, max_completion_length=12,
-        reward_functions=("correct",), reward_weights=(1.0,), edited_rewards=EDITS, seed=1, learning_rate=2e-3,
+        reward_functions=("correct",), reward_weights=(1.0,), edited_rewards=EDITS, seed=17, learning_rate=2e-3,
     )  # fmt: skip
 
 

@@ -14,7 +14,8 @@ from grpo_core.kl import KL, KL_GRADIENT
 from grpo_core.loss import RATIO
 from grpo_core.presets import PRESETS
 from grpo_core.rollout import to_batch
-from grpo_core.step import advantages_of, detached, loss_of_batch
+from grpo_core.splitting import detached
+from grpo_core.step import advantages_of, loss_of_batch
 from grpo_core.surrogate import SURROGATE
 from lessons import BY_SLUG, formula_rows, view
 from lessons.lesson import Context, Selection
@@ -60,7 +61,7 @@ def off_policy(policy, base):
         batch = replace(batch, sampler_logprobs=sampler)
         advantages = advantages_of(first.rollout, batch, old, ref, recipe)
         leaf = torch.where(batch.trained_mask(), at.terms.policy_logprobs, 0.0).requires_grad_()
-        terms = loss_of_batch(leaf, old, ref, advantages, at.terms.entropy, batch, recipe)
+        terms = loss_of_batch(leaf, old, ref, (advantages[0].reward, advantages[1]), at.terms.entropy, batch, recipe)
         (grad,) = torch.autograd.grad(terms.loss, terms.policy_logprobs)
         count = int(batch.trained_mask().sum())
         update = replace(at, terms=detached(terms), logprob_grad=grad, hidden=at.hidden[:count])

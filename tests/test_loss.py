@@ -8,7 +8,7 @@ from jaxtyping import TypeCheckError
 from grpo_core import LossConfig, LossTerms, Totals, summarize
 from grpo_core.aggregation import AGGREGATION
 from grpo_core.explain import surrogate_curve
-from grpo_core.step import detached
+from grpo_core.splitting import detached
 
 LOSSES = {  # A · tokens: .865875 · (3 - 2 - 4 + 1) = -1.73175
     "seq-mean-token-mean": 0.0,  # -(.865875 - .865875 - .865875 + .865875) / 4

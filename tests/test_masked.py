@@ -11,7 +11,7 @@ from grpo_core import Totals, summarize
 from grpo_core.aggregation import AGGREGATION
 from grpo_core.kl import KL, KL_GRADIENT
 from grpo_core.loss import RATIO
-from grpo_core.step import detached
+from grpo_core.splitting import detached
 from grpo_core.surrogate import SURROGATE
 
 GARBAGE = (float("nan"), float("inf"), 1e6, -1e6)

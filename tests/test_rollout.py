@@ -7,7 +7,7 @@ import torch
 from builders import EOS, PAD, full_logprobs
 
 from grpo_core import sample, score_tokens, to_batch
-from grpo_core.rollout import encode_prompts, generate
+from grpo_core.rollout import draws_of, encode_prompts, generate
 from grpo_core.tasks import score
 
 FILTERS = [{"top_k": 3}, {"top_p": 0.5}, {"top_k": 20, "top_p": 0.8}]
@@ -121,8 +121,7 @@ def test_tokens_come_up_as_often_as_the_model_says(policy, recipe):
     # 4000 rows of one token each: the share of the likeliest token within 4 standard deviations of its probability
     recipe = replace(recipe, prompts=("2 - 1?",), max_completion_length=1, edited_rewards=())
     ids, mask = encode_prompts(policy, recipe.prompts, recipe)
-    ids, mask = ids[:1].repeat(4000, 1), mask[:1].repeat(4000, 1)
-    chosen, _, logprobs, _ = generate(policy, ids, mask, recipe)
+    chosen, _, logprobs, _ = generate(policy, ids, mask, recipe, draws_of(recipe, 4000))
     likeliest = int(chosen.flatten().mode().values)
     p = float(logprobs[chosen == likeliest][0].exp())
     assert float((chosen == likeliest).float().mean()) == pytest.approx(p, abs=4 * (p * (1 - p) / 4000) ** 0.5)

@@ -1,0 +1,162 @@
+"""Where a training run's prompts come from: a table of sources, each a sequence of rows {prompt, other columns}.
+
+Which rows a step trains on follows from the seed and the step's number alone, so a resumed run needs no position, and the
+number of processes changes nothing.
+"""
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .tiny.questions import draw_question
+from .train_config import TrainConfig
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The rows of a run and the order in which they come: each epoch shuffled anew."""
+
+    rows: Sequence[Row] | Any  # len() and [place]; of a dataset they are read when they are asked for
+    column: str
+    seed: int
+    score: Any = None  # how the source itself scores an answer: (answer, row) -> number; reasoning-gym's
+
+    def of_step(self, step: int, count: int) -> list[Row]:
+        """The rows of one step."""
+        return [self._at(place) for place in range(step * count, (step + 1) * count)]
+
+    def _at(self, place: int) -> Row:
+        epoch, within = divmod(place, len(self.rows))
+        return self.rows[_order(self.seed, epoch, len(self.rows))[within]]
+
+    def text(self, row: Row) -> str:
+        return prompt_text(row[self.column])
+
+    def first(self, count: int) -> list[Row]:
+        """The first rows in the source's own order: the questions of an evaluation."""
+        return [self.rows[place] for place in range(min(count, len(self.rows)))]
+
+
+_ORDERS: dict[tuple[int, int, int], Sequence[int]] = {}
+
+
+def _order(seed: int, epoch: int, count: int) -> Sequence[int]:
+    """The shuffle of an epoch; only the newest is kept."""
+    key = (seed, epoch, count)
+    if key not in _ORDERS:
+        order = list(range(count))
+        random.Random(f"{seed} {epoch}").shuffle(order)
+        _ORDERS.clear()
+        _ORDERS[key] = order
+    return _ORDERS[key]
+
+
+def prompt_text(value: Any) -> str:
+    """A prompt as text: itself, or the last message of a conversation (the template is the policy's)."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence) and value and isinstance(value[-1], Mapping) and isinstance(value[-1].get("content"), str):
+        return value[-1]["content"]
+    raise ValueError(f"data: found a prompt of type {type(value).__name__}, allowed: text or a list of messages")
+
+
+# ---- sources: config, name -> rows ---------------------------------------------------------------------------------------
+class Sums(Sequence):
+    """The built-in model's questions without end, each drawn from its own place."""
+
+    def __init__(self, seed: int):
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return 2**20
+
+    def __getitem__(self, place: int) -> Row:  # pyright: ignore[reportIncompatibleMethodOverride]  # no slices
+        return {"prompt": draw_question(random.Random(f"{self.seed} {place}")).text}
+
+
+def sums(config: TrainConfig, name: str) -> Prompts:
+    return Prompts(Sums(config.seed), "prompt", config.seed)
+
+
+def typed_in(config: TrainConfig, name: str) -> Prompts:
+    return Prompts([{"prompt": text} for text in config.prompts], "prompt", config.seed)
+
+
+def reasoning_gym(config: TrainConfig, name: str) -> Prompts:
+    """`reasoning-gym:TASK`: the task's own generator and its own scoring."""
+    try:
+        import reasoning_gym as gym
+    except ImportError as error:
+        raise ValueError(f"data: {name!r} needs the package reasoning-gym (pip install reasoning-gym)") from error
+    task = name.partition(":")[2]
+    try:
+        rows = gym.create_dataset(task, size=100_000, seed=config.seed)
+    except ValueError as error:
+        raise ValueError(f"data: reasoning-gym knows no task {task!r} ({error})") from error
+    return Prompts(rows, "question", config.seed, lambda answer, row: rows.score_answer(answer=answer, entry=dict(row)))
+
+
+def from_file(config: TrainConfig, name: str) -> Prompts:
+    """JSON lines, each an object that has the prompt's column."""
+    rows = []
+    for number, line in enumerate(_lines(Path(name)), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"data: {name}, line {number} is not JSON ({error.msg})") from error
+        if not isinstance(row, dict) or config.prompt_column not in row:
+            raise ValueError(f"data: {name}, line {number} has no {config.prompt_column!r}, allowed: an object that has it")
+        rows.append(row)
+    return _not_empty(Prompts(rows, config.prompt_column, config.seed), name)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            yield from file
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"data: {str(path)!r} cannot be read ({error})") from error
+
+
+def from_datasets(config: TrainConfig, name: str) -> Prompts:
+    """A folder or hub id that `datasets` can load; `NAME:SPLIT` names a split, by default train."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise ValueError(f"data: {name!r} needs the package datasets (pip install datasets)") from error
+    source, _, split = name.partition(":")
+    try:
+        if (Path(source) / "dataset_info.json").exists():
+            rows = datasets.load_from_disk(source)
+        else:
+            rows = datasets.load_dataset(source, split=split or "train")
+    except Exception as error:  # noqa: BLE001 - datasets raises whatever its readers raise
+        raise ValueError(f"data: {name!r} cannot be loaded ({str(error).splitlines()[0][:200]})") from error
+    if config.prompt_column not in rows.column_names:
+        raise ValueError(f"data: {name!r} has no column {config.prompt_column!r}, allowed: {', '.join(rows.column_names)}")
+    return _not_empty(Prompts(rows, config.prompt_column, config.seed), name)
+
+
+def _not_empty(prompts: Prompts, name: str) -> Prompts:
+    if not len(prompts.rows):
+        raise ValueError(f"data: found no rows in {name!r}, allowed: at least one")
+    return prompts
+
+
+SOURCES = {"sums": sums, "prompts": typed_in, "reasoning-gym": reasoning_gym}
+
+
+def load_prompts(config: TrainConfig, name: str | None = None) -> Prompts:
+    """The rows behind `config.data` or another name. Raises ValueError where there are none."""
+    name = name or config.data
+    source = SOURCES.get(name.partition(":")[0])
+    if source is None:
+        source = from_file if Path(name).is_file() or name.endswith((".jsonl", ".json")) else from_datasets
+    return source(config, name)

@@ -1,0 +1,212 @@
+"""A group scored as one row: its prompt once, its completions side by side behind it.
+
+    prompt prompt prompt | a a a a | b b | c c c        ids of one pack
+      0      1      2      3 4 5 6   3 4   3 4 5        positions: those that each token has in its own row
+
+A token sees the prompt and what stands before it in its own completion; the mask is additive and 4-D, so every attention
+implementation that takes one gives the states of the padded rows. Nothing that no trained token needs is read: no padding,
+no last token of a completion, no second copy of a prompt. A long group is split, small groups share a pack, as the cost
+model says. Whether a model really gives the same log-probs this way is proven before it is used (`choose_scoring`).
+"""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from .types import Batch
+
+LARGEST_GAP = 1e-4  # nats between packed and padded log-probs; rounding gives 1e-5
+OVERHEAD = {"cpu": 64, "cuda": 4096}  # tokens that cost as much as starting one forward pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack:
+    """One row of S tokens, and where the tokens it scores are predicted."""
+
+    ids: Int[Tensor, "1 S"]
+    positions: Int[Tensor, "1 S"]
+    allowed: Bool[Tensor, "S S"]  # query, key
+    slots: Int[Tensor, " N"]  # the slot that predicts each trained token, row by row in the order of `rows`
+    rows: tuple[int, ...]  # of the batch
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one row of the batch brings to a pack."""
+
+    row: int
+    completion: Int[Tensor, " C"]  # up to its last trained token
+    trained: Int[Tensor, " N"]  # places of the trained tokens in the completion
+
+
+Part = tuple[tuple[int, ...], list[Row]]  # a prompt and rows of it
+
+
+def rows_by_prompt(batch: Batch) -> dict[tuple[int, ...], list[Row]]:
+    """The rows that have a trained token, behind their prompts; equal prompts are one, whatever their group."""
+    ids, real, completion = (t.cpu() for t in (batch.row_ids(), batch.row_mask(), batch.row_completion_mask()))
+    positions, mask = batch.token_positions().cpu(), batch.trained_mask().cpu()
+    trained = torch.zeros_like(real)
+    trained[:, positions] = mask
+    groups = defaultdict(list)
+    for row in mask.any(1).nonzero().squeeze(1).tolist():
+        answer, prompt = ids[row, completion[row] & real[row]], ids[row, ~completion[row] & real[row]]
+        places = trained[row, completion[row] & real[row]].nonzero().squeeze(1)
+        groups[tuple(prompt.tolist())].append(Row(row, answer[: int(places[-1]) + 1], places))
+    return groups
+
+
+# ---- which rows share a pack -----------------------------------------------------------------------------------------------
+def pack_cost(parameters: int, width: int, layers: int, device: str) -> Callable[[int], float]:
+    """Multiply-adds of a forward pass over a pack of so many tokens: linear layers, attention over its square, start."""
+    overhead = OVERHEAD.get(device, OVERHEAD["cuda"])
+    return lambda tokens: (tokens + overhead) * parameters + 2 * layers * width * tokens**2
+
+
+def split(prompt: int, rows: Sequence[Row], cost: Callable[[int], float]) -> list[list[Row]]:
+    """One prompt's rows, in as many packs as is cheapest: each pack reads the prompt again, but attention is quadratic."""
+    rows = sorted(rows, key=lambda row: len(row.completion))  # rows of like length together
+    mean = sum(len(row.completion) for row in rows) / len(rows)
+    cheapest = min(range(1, len(rows) + 1), key=lambda packs: packs * cost(prompt + round(mean * len(rows) / packs)))
+    size = math.ceil(len(rows) / cheapest)
+    return [list(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+
+def plan(
+    groups: dict[tuple[int, ...], list[Row]], cost: Callable[[int], float]
+) -> list[list[tuple[tuple[int, ...], list[Row]]]]:
+    """Packs, each a list of (prompt, its rows): long groups split, small ones merged while that costs less than a start."""
+
+    def tokens(part) -> int:
+        return len(part[0]) + sum(len(row.completion) - 1 for row in part[1])
+
+    parts = [(prompt, rows) for prompt, all_rows in groups.items() for rows in split(len(prompt), all_rows, cost)]
+    packs: list[tuple[int, list]] = []
+    for part in sorted(parts, key=tokens):
+        size = tokens(part)
+        if packs and cost(packs[-1][0] + size) < cost(packs[-1][0]) + cost(size):
+            packs[-1] = (packs[-1][0] + size, [*packs[-1][1], part])
+        else:
+            packs.append((size, [part]))
+    return [parts for _, parts in packs]
+
+
+# ---- one pack --------------------------------------------------------------------------------------------------------------
+def build(parts: list[Part], device: torch.device) -> Pack:
+    """Ids, positions, mask and slots of one pack."""
+    ids, positions, segment, parent, slots, numbers = [], [], [], [], [], []
+    filled = segments = 0
+    for prompt, rows in parts:
+        start, root = filled, segments
+        ids.append(torch.tensor(prompt))
+        positions.append(torch.arange(len(prompt)))
+        segment += [root] * len(prompt)
+        parent += [root] * len(prompt)
+        filled, segments = filled + len(prompt), segments + 1
+        for row in rows:
+            read = len(row.completion) - 1  # nothing trained stands behind the last one
+            slots.append(torch.where(row.trained == 0, start + len(prompt) - 1, filled + row.trained - 1))
+            ids.append(row.completion[:-1])
+            positions.append(len(prompt) + torch.arange(read))
+            segment += [segments] * read
+            parent += [root] * read
+            filled, segments = filled + read, segments + 1
+            numbers.append(row.row)
+    own, root = torch.tensor(segment, device=device), torch.tensor(parent, device=device)
+    same = (own.unsqueeze(1) == own) | (root.unsqueeze(1) == own)
+    return Pack(
+        ids=torch.cat(ids).unsqueeze(0).to(device), positions=torch.cat(positions).unsqueeze(0).to(device),
+        allowed=same.tril(), slots=torch.cat(slots).to(device), rows=tuple(numbers),
+    )  # fmt: skip
+
+
+def packs_of(policy, batch: Batch) -> list[Pack]:
+    if policy.one_pack:
+        return [build(list(rows_by_prompt(batch).items()), policy.device)]
+    config = policy.model.config.get_text_config()
+    cost = pack_cost(policy.body_parameters, config.hidden_size, config.num_hidden_layers, policy.device.type)
+    return [build(parts, policy.device) for parts in plan(rows_by_prompt(batch), cost)]
+
+
+def packed_states(policy, batch: Batch) -> Float[Tensor, "N D"]:
+    """The last hidden states that predict the batch's trained tokens, row by row: what `logprobs.select` takes out of the
+    padded pass, from packs."""
+    packs = packs_of(policy, batch)
+    counts = batch.trained_mask().sum(1).tolist()
+    pieces: dict[int, Tensor] = {}
+    for pack in packs:
+        floor = torch.finfo(policy.dtype).min
+        mask = torch.zeros(pack.allowed.shape, dtype=policy.dtype, device=policy.device).masked_fill(~pack.allowed, floor)
+        hidden = policy.hidden_packed(pack.ids, pack.positions, mask[None, None])[0]
+        pieces |= zip(pack.rows, hidden[pack.slots].split([counts[row] for row in pack.rows]), strict=True)
+    return torch.cat([pieces[row] for row in sorted(pieces)])
+
+
+# ---- may it be used? -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """How a policy scores from now on, and why."""
+
+    packed: bool
+    reason: str
+    gap: float = math.nan  # largest difference of a log-prob between the two, nats
+    seconds: tuple[float, float] = (math.nan, math.nan)  # a forward pass padded, packed
+
+
+def why_padded(policy, batch: Batch) -> str | None:
+    """What stands against packing before anything is computed; None if nothing does."""
+    if not policy.takes_positions:
+        return "the model takes no position ids"
+    config = policy.model.config.get_text_config()
+    window, longest = getattr(config, "sliding_window", None), int(batch.row_mask().sum(1).max())
+    if window and getattr(config, "use_sliding_window", True) and longest > window:
+        return f"rows of {longest} tokens are longer than the model's sliding window of {window}"
+    return None
+
+
+@torch.no_grad()
+def choose_scoring(policy, batch: Batch, temperature: float, wanted: str = "auto") -> Scoring:
+    """Prove packing on a batch and switch `policy.packed` on where it is right and, with "auto", faster.
+
+    `wanted`: padded, packed (raises ValueError where it is not right) or auto. The reason is one line for the log.
+    """
+    policy.packed = False
+    if wanted == "padded":
+        return Scoring(packed=False, reason="padded, as asked for")
+    from .logprobs import score_tokens  # which calls this file
+
+    found = why_padded(policy, batch)
+    gap, seconds = math.nan, (math.nan, math.nan)
+    if found is None:
+        try:
+            padded, slow = timed(lambda: score_tokens(policy, batch, temperature).logprobs)
+            policy.packed = True
+            packed, fast = timed(lambda: score_tokens(policy, batch, temperature).logprobs)
+            gap, seconds = float((packed - padded).abs().max()), (slow, fast)
+            if not gap <= LARGEST_GAP:
+                found = f"the log-probs of a packed group differ by {gap:.2g} nats, allowed: {LARGEST_GAP:g}"
+        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
+            found = f"the model refuses a packed group ({str(error).strip().splitlines()[0][:120]})"
+    if wanted == "packed" and found:
+        policy.packed = False
+        raise ValueError(f"scoring: found 'packed', but {found}; allowed here: padded")
+    policy.packed = found is None and (wanted == "packed" or seconds[1] < seconds[0])
+    ratio = f"{seconds[0] / seconds[1]:.1f} x as fast" if found is None else ""
+    reason = f"padded: {found}" if found else f"{'packed' if policy.packed else 'padded'}: packing is {ratio}, gap {gap:.1e}"
+    return Scoring(packed=policy.packed, reason=reason, gap=gap, seconds=seconds)
+
+
+def timed(run: Callable[[], Tensor]) -> tuple[Tensor, float]:
+    """The second of two runs: the first one warms up."""
+    run()
+    start = time.perf_counter()
+    result = run()
+    if result.is_cuda:
+        torch.cuda.synchronize(result.device)
+    return result, time.perf_counter() - start

@@ -1,0 +1,204 @@
+"""The training loop: prompts -> `sample` -> `grpo_step`, the very functions of the lessons, and what a run keeps.
+
+    for record in Trainer(config).run(): ...
+
+Every step follows from the config, the weights and the step's number: a resumed run is the uninterrupted one, bit for bit
+on one machine, and so is a run shared by several processes up to rounding.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .advantages import group_advantages
+from .checkpoint import WRITE_ERRORS, Checkpoint
+from .data import Row, load_prompts
+from .engine import LOCAL, Engine
+from .loading import add_adapters, load_policy
+from .packing import Scoring, choose_scoring
+from .policy import AdaptersOff, Policy
+from .rewards import Rewards
+from .rollout import draws_of, sample, to_batch
+from .run_metrics import reward_metrics, update_metrics
+from .snapshot import save_snapshot
+from .step import grpo_step, make_optimizer, rewards_after_edits
+from .train_config import TrainConfig
+from .types import Rollout, StepTrace
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """One finished step. The trace is this process's; the metrics are of all."""
+
+    step: int
+    config: TrainConfig  # with this step's prompts, seed and learning rate
+    rollout: Rollout
+    trace: StepTrace | None  # None where every group was dropped
+    metrics: dict[str, float]
+
+
+class Trainer:
+    """One run. Everything that can be refused is refused here, before any time is spent."""
+
+    def __init__(
+        self, config: TrainConfig, engine: Engine = LOCAL, checkpoint: Checkpoint | None = None, policy: Policy | None = None
+    ):
+        """`checkpoint` goes on from there; `policy` takes the place of `config.model` (it is trained in place)."""
+        if config.prompts_per_step % engine.processes:
+            raise ValueError(
+                f"prompts_per_step: found {config.prompts_per_step} for {engine.processes} processes, allowed: a multiple"
+            )
+        self.config, self.engine, self.step = config, engine, 0
+        self.prompts = load_prompts(config)
+        self.eval_prompts = load_prompts(config, config.eval_data) if config.eval_data else self.prompts
+        self.rewards = Rewards(config.reward_functions, self.prompts, config.reward_timeout)
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.policy, self.reference = self._load(policy, checkpoint)
+        self.policy = engine.prepare(self.policy, config)
+        self.reference = engine.prepare_reference(self.reference, self.policy, config)
+        self.optimizer = make_optimizer(self.policy, config, config.weight_decay)
+        self.notes = self.rewards.failures  # lines about what went wrong on the way and did not stop the run
+        self.scoring: Scoring | None = None
+        self.best = -float("inf")
+        if checkpoint:
+            self._go_on(checkpoint)
+
+    def _load(self, policy: Policy | None, checkpoint: Checkpoint | None) -> tuple[Policy, Policy | None]:
+        config, dtype = self.config, getattr(torch, self.config.dtype)
+        policy = policy or load_policy(config.model, dtype)
+        if config.lora_rank:
+            policy = add_adapters(policy, config.lora_rank, config.lora_alpha, config.lora_targets, config.seed)
+            reference = AdaptersOff(policy) if needs_reference(config) else None
+            if checkpoint:
+                policy.load_adapters(checkpoint.model)
+        else:
+            reference = policy if needs_reference(config) else None
+            if checkpoint:
+                policy = load_policy(str(checkpoint.model), dtype)
+            elif reference:
+                policy = policy.clone()
+        if config.gradient_checkpointing:
+            policy.checkpoint_activations()
+        return policy, reference
+
+    def _go_on(self, checkpoint: Checkpoint) -> None:
+        self.step, self.best = checkpoint.state["step"], checkpoint.state["best"]
+        self.engine.load_optimizer(self.policy, self.optimizer, checkpoint.optimizer())
+        if checkpoint.state["scoring"]:
+            self._use(Scoring(**checkpoint.state["scoring"]))
+
+    def _use(self, scoring: Scoring) -> None:
+        self.scoring = scoring
+        for policy in (self.policy, self.reference):
+            if policy:
+                policy.packed = scoring.packed
+
+    # ---- the loop ----------------------------------------------------------------------------------------------------------
+    def run(self) -> Iterator[StepRecord]:
+        """The steps that are left. Whoever stops asking stops the run."""
+        while self.step < self.config.steps:
+            record = self.one_step()
+            self.step += 1
+            yield record
+
+    def one_step(self) -> StepRecord:
+        """Sample, reward, train: the step that `self.step` says."""
+        start = time.perf_counter()
+        rows = self._share(self.prompts.of_step(self.step, self.config.prompts_per_step))
+        config = self.config.at_step(self.step, tuple(map(self.prompts.text, rows)))
+        rollout = self.sample_rows(rows, config)
+        sampled = time.perf_counter()
+        kept = without_zero_std(rollout, config) if config.drop_zero_std else rollout
+        if self.scoring is None:
+            batch = to_batch(kept, config.layout, config.mask_truncated)
+            self._use(self.engine.agreed(choose_scoring(self.policy, batch, config.temperature, config.scoring)))
+        if self.step in self.config.trace_steps:
+            self.snapshot(kept, config)
+        trace = self._train(kept, config)
+        seconds = {"seconds/sample": sampled - start, "seconds/train": time.perf_counter() - sampled}
+        metrics = reward_metrics(rollout, config, self.engine) | seconds | {"learning_rate": config.learning_rate}
+        metrics |= update_metrics(trace, self.engine) if trace else {"skipped": 1.0}
+        return StepRecord(step=self.step, config=config, rollout=rollout, trace=trace, metrics=metrics)
+
+    def _train(self, rollout: Rollout, config: TrainConfig) -> StepTrace | None:
+        if not self.engine.most(int(rollout.completion_mask.any())):
+            return None
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.learning_rate
+        if config.drop_zero_std:
+            config = replace(config, count_empty_rows=False)
+        return grpo_step(
+            self.policy, self.reference, rollout, config, self.optimizer, engine=self.engine,
+            minibatches=config.minibatches, micro_batch_rows=config.micro_batch_rows, keep_hidden=False,
+        )  # fmt: skip
+
+    def snapshot(self, rollout: Rollout, config: TrainConfig, folder: Path | None = None) -> None:
+        """Keep the step that is about to be taken on this rollout for the lessons."""
+        folder = folder or Path(self.config.out) / f"step-{self.step:08d}"
+        reference = self.config.model if self.reference else None
+        weights = self.engine.weights(self.policy)
+        optimizer = self.engine.optimizer_state(self.policy, self.optimizer)
+        if self.engine.process == 0:
+            recipe, decay = config.recipe(), config.weight_decay
+            try:
+                save_snapshot(folder, self.step, self.policy, reference, weights, optimizer, recipe, rollout, decay)
+            except WRITE_ERRORS as error:
+                self.notes.append(f"the step could not be kept in {folder} ({str(error)[:200]})")
+
+    def sample_rows(self, rows: list[Row], config: TrainConfig) -> Rollout:
+        """Completions of these prompts, this process's share of the step's, with their rewards."""
+        size = len(rows) * config.group_size
+        draws = draws_of(config, size * self.engine.processes)[self.engine.process * size :][:size]
+        with self.engine.whole_weights(self.policy):
+            return sample(self.policy, config.prompts, config, self.rewards.of_rows(rows), draws)
+
+    def _share(self, items: list[Any]) -> list[Any]:
+        size = len(items) // self.engine.processes
+        return items[self.engine.process * size :][:size]
+
+    def evaluate(self) -> dict[str, float]:
+        """Rewards of the current weights on the first prompts of the evaluation's data, always with the run's own seed."""
+        count = max(self.engine.processes, self.config.eval_prompts // self.engine.processes * self.engine.processes)
+        rows = self._share(self.eval_prompts.first(count))
+        config = replace(self.config, prompts=tuple(map(self.eval_prompts.text, rows)))
+        numbers = reward_metrics(self.sample_rows(rows, config), config, self.engine)
+        return {f"eval/{name}": value for name, value in numbers.items()}
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint says beside weights and optimizer."""
+        scoring = vars(self.scoring) if self.scoring else None
+        return {"step": self.step, "best": self.best, "scoring": scoring, "config": vars(self.config)}
+
+
+def needs_reference(config: TrainConfig) -> bool:
+    """Whether a KL to the first weights enters the loss or the reward."""
+    in_loss = config.beta != 0 and config.kl_against == "ref"
+    return config.reference != "none" and (in_loss or config.reward_kl != "none")
+
+
+def without_zero_std(rollout: Rollout, config: TrainConfig) -> Rollout:
+    """The rollout without the groups whose rewards are all equal: they have no advantage. Where none is left, nothing of it
+    is trained."""
+    rewards = rewards_after_edits(rollout, config)
+    zero_std = group_advantages(rewards, config.reward_weights, rollout.group_ids, config.advantage_config()).zero_std
+    kept = (~zero_std).nonzero().squeeze(1)
+    if not len(kept):
+        return replace(rollout, completion_mask=torch.zeros_like(rollout.completion_mask))
+    return rows_of(rollout, kept)
+
+
+def rows_of(rollout: Rollout, index: Tensor) -> Rollout:
+    """These rows of a rollout; prompts stay as they are, for the group ids point to them."""
+    picked: dict[str, Any] = {}
+    for name, value in vars(rollout).items():
+        if isinstance(value, Tensor):
+            picked[name] = value[index]
+        elif name in ("finish_reasons", "completions", "rewards"):
+            picked[name] = tuple(value[row] for row in index.tolist())
+    return replace(rollout, **picked)
