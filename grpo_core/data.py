@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .policy import first_line
 from .tiny.questions import draw_question
 from .train_config import TrainConfig
 
@@ -42,16 +43,18 @@ class Prompts:
         return [self.rows[place] for place in range(min(count, len(self.rows)))]
 
 
+KEPT_ORDERS = 4
 _ORDERS: dict[tuple[int, int, int], Sequence[int]] = {}
 
 
 def _order(seed: int, epoch: int, count: int) -> Sequence[int]:
-    """The shuffle of an epoch; only the newest is kept."""
+    """The shuffle of an epoch; the newest few are kept, for runs that take turns in one process."""
     key = (seed, epoch, count)
     if key not in _ORDERS:
         order = list(range(count))
         random.Random(f"{seed} {epoch}").shuffle(order)
-        _ORDERS.clear()
+        while len(_ORDERS) >= KEPT_ORDERS:
+            _ORDERS.pop(next(iter(_ORDERS)))
         _ORDERS[key] = order
     return _ORDERS[key]
 
@@ -113,6 +116,10 @@ def from_file(config: TrainConfig, name: str) -> Prompts:
             raise ValueError(f"data: {name}, line {number} is not JSON ({error.msg})") from error
         if not isinstance(row, dict) or config.prompt_column not in row:
             raise ValueError(f"data: {name}, line {number} has no {config.prompt_column!r}, allowed: an object that has it")
+        try:
+            prompt_text(row[config.prompt_column])
+        except ValueError as error:
+            raise ValueError(f"{error} (in {name}, line {number})") from error
         rows.append(row)
     return _not_empty(Prompts(rows, config.prompt_column, config.seed), name)
 
@@ -138,7 +145,7 @@ def from_datasets(config: TrainConfig, name: str) -> Prompts:
         else:
             rows = datasets.load_dataset(source, split=split or "train")
     except Exception as error:  # noqa: BLE001 - datasets raises whatever its readers raise
-        raise ValueError(f"data: {name!r} cannot be loaded ({str(error).splitlines()[0][:200]})") from error
+        raise ValueError(f"data: {name!r} cannot be loaded ({first_line(error)})") from error
     if config.prompt_column not in rows.column_names:
         raise ValueError(f"data: {name!r} has no column {config.prompt_column!r}, allowed: {', '.join(rows.column_names)}")
     return _not_empty(Prompts(rows, config.prompt_column, config.seed), name)

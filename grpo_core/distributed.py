@@ -6,6 +6,7 @@ averaged, since the loss already has the denominators of all of them. accelerate
 plain replicas without a word, so `fully_shard` is applied here.
 """
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -132,7 +133,11 @@ class Processes(Engine):
             unit.set_reshard_after_forward(True, recurse=False)
 
     def weights(self, policy: Policy) -> dict[str, Any]:
-        return get_model_state_dict(policy.model, options=WHOLE) if self.sharded else policy.model.state_dict()
+        if not self.sharded:
+            return policy.model.state_dict()
+        every, once = (dict(policy.model.named_parameters(remove_duplicate=again)) for again in (False, True))
+        whole = get_model_state_dict(policy.model, options=WHOLE)  # tied weights are no longer one in it
+        return {name: values for name, values in whole.items() if name in once or name not in every}
 
     def optimizer_state(self, policy: Policy, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         return get_optimizer_state_dict(policy.model, optimizer, options=WHOLE) if self.sharded else optimizer.state_dict()
@@ -180,4 +185,8 @@ class Processes(Engine):
         self.accelerator.wait_for_everyone()
 
     def close(self) -> None:
+        """The wrappers go first: one that outlives its process group takes that along while it holds the interpreter's lock,
+        for which the group's threads may be waiting."""
+        self.scorers.clear()
+        gc.collect()
         self.accelerator.end_training()

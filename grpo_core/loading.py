@@ -132,17 +132,18 @@ def _prove_sampling(policy: Policy) -> None:
 
 def _reorders(policy: Policy, ids: Tensor, mask: Tensor, limit: float) -> bool:
     """Whether a cache whose rows were repeated and dropped goes on as if they had always been so."""
-    positions, rows = position_ids(mask), torch.tensor([1, 0, 1])
+    positions, rows, kept = position_ids(mask), torch.tensor([1, 0, 1, 0]), torch.tensor([0, 1, 3])
     _, straight = policy.extend(ids[rows, :4], mask[rows, :4], positions[rows, :4], None)
     _, moved = policy.extend(ids[:, :4], mask[:, :4], positions[:, :4], None)
+    left = rows[kept]
     try:
-        for order in (rows, torch.tensor([0, 2])):
+        for order in (rows, kept):
             policy.reorder(moved, order)
-        got, _ = policy.extend(ids[[1, 1], 4:], mask[[1, 1]], positions[[1, 1], 4:], moved)
+        got, _ = policy.extend(ids[left, 4:], mask[left], positions[left, 4:], moved)
     except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
         return False
     expected, _ = policy.extend(ids[rows, 4:], mask[rows], positions[rows, 4:], straight)
-    return (got - expected[[0, 2]]).abs().max().item() <= limit
+    return (got - expected[kept]).abs().max().item() <= limit
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from .packing import packed_states
+from .packing import packed_states, why_padded
 from .types import Batch, Scored
 
 CHUNK_ELEMENTS = 2**26  # logits held at once while scoring: 256 MiB in fp32
@@ -63,10 +63,10 @@ def score_tokens(policy, batch: Batch, temperature: float, entropy_grad: bool = 
     """Log-prob and entropy of every trained token under `policy` (0 where masked), with their graph.
 
     `policy` has `hidden(ids, mask) -> [B S D]`, `project([N D]) -> [N V]` and `vocab_size`; `policy.packed` says whether
-    the states come from padded rows or from packs.
+    the states come from padded rows or from packs; rows that a sliding window cuts are padded all the same.
     """
     mask = batch.trained_mask()
-    if policy.packed and mask.any():
+    if policy.packed and mask.any() and why_padded(policy, batch) is None:
         hidden = packed_states(policy, batch)
     else:
         hidden = select(policy.hidden(batch.row_ids(), batch.row_mask()), batch)

@@ -122,7 +122,7 @@ class Policy:
     def checkpoint_activations(self) -> None:
         """A layer's activations are made again in backward. Only the layers themselves count as training, nothing in them:
         dropout stays off."""
-        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self.model.activation_checkpointing_enable({"use_reentrant": False})
         for module in self.model.modules():
             if hasattr(module, "gradient_checkpointing"):
                 module.training = True

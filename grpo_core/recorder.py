@@ -24,7 +24,8 @@ class Recorder:
         out.mkdir(parents=True, exist_ok=True)
         for name in (METRICS, SAMPLES):
             self._cut(out / name, first_step)
-        self._cut(out / EVALUATIONS, first_step + 1)  # the weights of before that step have been evaluated
+        # The weights of before that step have been evaluated; those of before the first are evaluated again.
+        self._cut(out / EVALUATIONS, first_step + 1 if first_step else 0)
 
     @staticmethod
     def _cut(path: Path, first_step: int) -> None:
@@ -74,6 +75,6 @@ class Recorder:
 def _step(line: str) -> float:
     """The step of a line; one that was cut off by a kill goes."""
     try:
-        return json.loads(line)["step"]
+        return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return math.inf

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from .data import Prompts, Row
+from .policy import first_line
 from .tasks import REWARDS, RewardFunction
 
 Function = Callable[[list[str], list[str], list[str], list[Row]], Sequence[float | None]]  # prompts, completions, ends, rows
@@ -44,7 +45,7 @@ def from_python(name: str, prompts: Prompts) -> Function:
     takes = inspect.signature(function).parameters
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in takes.values())
 
-    def call(texts: list[str], answers: list[str], ends: list[str], rows: list[Row]) -> Sequence[float | None]:
+    def call(texts: list[str], answers: list[str], ends: list[str], rows: list[Row]) -> Any:  # `Rewards` looks at it
         columns = {key: [row.get(key) for row in rows] for key in rows[0] if key not in ("prompt", "prompts", "completions")}
         named = columns | {"prompts": texts, "completions": answers, "finish_reasons": ends}
         return function(**{key: value for key, value in named.items() if takes_all or key in takes})
@@ -69,7 +70,7 @@ def from_model(name: str, prompts: Prompts) -> Function:
         model = AutoModelForSequenceClassification.from_pretrained(where, num_labels=1, trust_remote_code=False).eval()
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"reward_functions: {name!r} is no reward model ({str(error).splitlines()[0][:200]})") from error
+        raise ValueError(f"reward_functions: {name!r} is no reward model ({first_line(error)})") from error
 
     @torch.no_grad()
     def call(texts: list[str], answers: list[str], ends: list[str], rows: list[Row]) -> Sequence[float | None]:

@@ -1,5 +1,7 @@
 """A step's numbers over all processes, by the names that are logged. Each is a sum and a count, summed separately."""
 
+from dataclasses import replace
+
 import torch
 
 from .advantages import group_advantages
@@ -19,7 +21,8 @@ def averaged(numbers: dict[str, tuple[float, float]], engine: Engine) -> dict[st
 def reward_metrics(rollout: Rollout, config: TrainConfig, engine: Engine) -> dict[str, float]:
     """What the samples say of the policy that drew them."""
     rewards = rewards_after_edits(rollout, config)
-    found = group_advantages(rewards, config.reward_weights, rollout.group_ids, config.advantage_config())
+    within = replace(config.advantage_config(), advantage_mean="group", advantage_std="unbiased")  # whatever the loss takes
+    found = group_advantages(rewards, config.reward_weights, rollout.group_ids, within)
     valid, rows, lengths = found.valid, len(rewards), rollout.completion_mask.sum(1)
     numbers = {
         "reward": (float(found.reward[valid].sum()), float(valid.sum())),

@@ -4,6 +4,7 @@ A snapshot is a checkpoint (`checkpoint.py`) whose `state.json` also holds the s
 reference. `app.py --model FOLDER` and `load_snapshot` open one; the step taken from it is the run's own, bit for bit.
 """
 
+import copy
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class Snapshot:
     def optimizer_for(self, policy: Policy) -> torch.optim.Optimizer:
         """The run's optimizer, as it was, over a clone of the policy."""
         optimizer = make_optimizer(policy, self.recipe, self.weight_decay)
-        optimizer.load_state_dict(self.optimizer)
+        optimizer.load_state_dict(copy.deepcopy(self.optimizer))  # it takes the tensors themselves, and steps in them
         return optimizer
 
 

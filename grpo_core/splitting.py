@@ -13,7 +13,7 @@ from .engine import Engine
 from .loss import totals_of
 from .types import Advantages, Batch, LossTerms
 
-Rows = Int[Tensor, " M"]
+Rows = Int[Tensor, " _"]  # of one micro-batch; they differ in number
 
 
 def split_rows(rows: int, minibatches: int, micro_batch_rows: int) -> list[list[Rows]]:

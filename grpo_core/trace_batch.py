@@ -3,6 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
 from .advantages import reward_tensor
 from .batch import Batch
 from .metrics import summarize
@@ -14,19 +18,30 @@ from .types import StepTrace
 def batch_of_trace(trace: StepTrace, update: int = -1, policy: Policy | None = None) -> Batch:
     """Everything that the trace holds of one update (the last by default), edited rewards included.
 
-    `policy` adds what only the model and its tokenizer know: special ids, vocabulary size, the tokens' texts.
+    `policy` adds what only the model and its tokenizer know: special ids, vocabulary size, the tokens' texts. An update on a
+    minibatch gives its rows, with their advantages and without the rewards: those were compared over the whole rollout.
     """
     rewards, missing = reward_tensor(rewards_after_edits(trace.rollout, trace.recipe))
     terms = trace.updates[update].terms
-    return replace(
+    rows = rows_of_update(trace, update)
+    whole = replace(
         trace.batch,
         rewards=rewards, rewards_missing=missing if missing.any() else None,
         reward_names=trace.rollout.reward_names, reward_weights=trace.advantages.weights,
         advantages=trace.token_advantages if _per_token(trace) else trace.advantages.advantages,
         policy_logprobs=terms.policy_logprobs, old_logprobs=trace.old_logprobs, ref_logprobs=trace.ref_logprobs,
         entropy=terms.entropy, finish_reasons=trace.rollout.finish_reasons,
-        reported=_reported(trace, update), meta=_meta(trace, update) | _tokens(trace, policy),
+        reported=_reported(trace, update, rows), meta=_meta(trace, update) | _tokens(trace, policy),
     )  # fmt: skip
+    if len(rows) == len(rewards):
+        return whole
+    return replace(whole.rows(rows), rewards=None, rewards_missing=None, reward_names=None, reward_weights=None)
+
+
+def rows_of_update(trace: StepTrace, update: int) -> Int[Tensor, " M"]:
+    """The rows of the minibatch that this update was made on; all of them in a step without minibatches."""
+    parts = max(1, len(trace.updates) // trace.recipe.updates)
+    return torch.arange(len(trace.rollout.completions)).tensor_split(parts)[update % parts]
 
 
 def _per_token(trace: StepTrace) -> bool:
@@ -35,8 +50,10 @@ def _per_token(trace: StepTrace) -> bool:
     return recipe.reward_kl == "after" or recipe.advantage_whiten != "none" or recipe.advantage_clip != 0
 
 
-def _reported(trace: StepTrace, update: int) -> dict[str, Any]:
-    step, mask = trace.updates[update], trace.batch.trained_mask()
+def _reported(trace: StepTrace, update: int, rows: Tensor) -> dict[str, Any]:
+    step, trained = trace.updates[update], trace.batch.trained_mask()
+    mask = torch.zeros_like(trained)
+    mask[rows] = trained[rows]
     numbers = summarize(step.terms, mask)
     reported: dict[str, Any] = {name: numbers[name] for name in ("loss", "kl", "entropy", "clip_fraction")}
     reported["num_items"] = int(mask.sum())

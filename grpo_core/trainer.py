@@ -53,10 +53,17 @@ class Trainer:
             raise ValueError(
                 f"prompts_per_step: found {config.prompts_per_step} for {engine.processes} processes, allowed: a multiple"
             )
+        rows = config.prompts_per_step * config.group_size // engine.processes
+        if config.minibatches > rows:
+            raise ValueError(f"minibatches: found {config.minibatches}, allowed: at most the {rows} rows of a process")
         self.config, self.engine, self.step = config, engine, 0
         self.prompts = load_prompts(config)
         self.eval_prompts = load_prompts(config, config.eval_data) if config.eval_data else self.prompts
         self.rewards = Rewards(config.reward_functions, self.prompts, config.reward_timeout)
+        self.eval_rewards = self.rewards
+        if config.eval_data:  # the data's own score is that of the evaluation's
+            self.eval_rewards = Rewards(config.reward_functions, self.eval_prompts, config.reward_timeout)
+            self.eval_rewards.failures = self.rewards.failures
         if config.threads:
             torch.set_num_threads(config.threads)
         self.policy, self.reference = self._load(policy, checkpoint)
@@ -90,14 +97,20 @@ class Trainer:
     def _go_on(self, checkpoint: Checkpoint) -> None:
         self.step, self.best = checkpoint.state["step"], checkpoint.state["best"]
         self.engine.load_optimizer(self.policy, self.optimizer, checkpoint.optimizer())
-        if checkpoint.state["scoring"]:
-            self._use(Scoring(**checkpoint.state["scoring"]))
+        if scoring := checkpoint.state["scoring"]:
+            self._use(Scoring(**scoring | {"seconds": tuple(scoring["seconds"])}))
 
     def _use(self, scoring: Scoring) -> None:
         self.scoring = scoring
         for policy in (self.policy, self.reference):
             if policy:
                 policy.packed = scoring.packed
+
+    def _choose(self, rollout: Rollout, config: TrainConfig) -> Scoring:
+        """On every sampled row, trained or not, and in the weights' own precision."""
+        exact = torch.autocast(self.policy.device.type, enabled=False)
+        with self.engine.whole_weights(self.policy), exact:
+            return choose_scoring(self.policy, to_batch(rollout, config.layout), config.temperature, config.scoring)
 
     # ---- the loop ----------------------------------------------------------------------------------------------------------
     def run(self) -> Iterator[StepRecord]:
@@ -116,8 +129,7 @@ class Trainer:
         sampled = time.perf_counter()
         kept = without_zero_std(rollout, config) if config.drop_zero_std else rollout
         if self.scoring is None:
-            batch = to_batch(kept, config.layout, config.mask_truncated)
-            self._use(self.engine.agreed(choose_scoring(self.policy, batch, config.temperature, config.scoring)))
+            self._use(self.engine.agreed(self._choose(rollout, config)))
         if self.step in self.config.trace_steps:
             self.snapshot(kept, config)
         trace = self._train(kept, config)
@@ -133,9 +145,10 @@ class Trainer:
             group["lr"] = config.learning_rate
         if config.drop_zero_std:
             config = replace(config, count_empty_rows=False)
+        fewest = -self.engine.most(-len(rollout.completions))  # where groups were dropped, perhaps fewer than minibatches
         return grpo_step(
             self.policy, self.reference, rollout, config, self.optimizer, engine=self.engine,
-            minibatches=config.minibatches, micro_batch_rows=config.micro_batch_rows, keep_hidden=False,
+            minibatches=min(config.minibatches, fewest), micro_batch_rows=config.micro_batch_rows, keep_hidden=False,
         )  # fmt: skip
 
     def snapshot(self, rollout: Rollout, config: TrainConfig, folder: Path | None = None) -> None:
@@ -151,23 +164,32 @@ class Trainer:
             except WRITE_ERRORS as error:
                 self.notes.append(f"the step could not be kept in {folder} ({str(error)[:200]})")
 
-    def sample_rows(self, rows: list[Row], config: TrainConfig) -> Rollout:
-        """Completions of these prompts, this process's share of the step's, with their rewards."""
-        size = len(rows) * config.group_size
-        draws = draws_of(config, size * self.engine.processes)[self.engine.process * size :][:size]
+    def sample_rows(self, rows: list[Row], config: TrainConfig, rewards: Rewards | None = None) -> Rollout:
+        """Completions of these prompts, this process's share of the step's, with their rewards. As wide as the widest of
+        any process: an aggregation may count the columns."""
+        size = config.group_size
+        prompts = self._share(list(range(len(rows) * self.engine.processes)))
+        places = [prompt * size + place for prompt in prompts for place in range(size)]
+        draws = draws_of(config, len(places) * self.engine.processes)[places]
         with self.engine.whole_weights(self.policy):
-            return sample(self.policy, config.prompts, config, self.rewards.of_rows(rows), draws)
+            rollout = sample(self.policy, config.prompts, config, (rewards or self.rewards).of_rows(rows), draws)
+        widths = [self.engine.most(mask.shape[1]) for mask in (rollout.prompt_mask, rollout.completion_mask)]
+        return widened(rollout, widths[0], widths[1], self.policy.pad_id)
 
     def _share(self, items: list[Any]) -> list[Any]:
-        size = len(items) // self.engine.processes
-        return items[self.engine.process * size :][:size]
+        """This process's. Where it can be, an equal part of each minibatch, which is then the same however many share it."""
+        engine, parts = self.engine, self.config.minibatches
+        parts = 1 if len(items) % (parts * engine.processes) else parts
+        size = len(items) // (parts * engine.processes)
+        starts = [(part * engine.processes + engine.process) * size for part in range(parts)]
+        return [item for start in starts for item in items[start : start + size]]
 
     def evaluate(self) -> dict[str, float]:
         """Rewards of the current weights on the first prompts of the evaluation's data, always with the run's own seed."""
-        count = max(self.engine.processes, self.config.eval_prompts // self.engine.processes * self.engine.processes)
-        rows = self._share(self.eval_prompts.first(count))
+        processes, found = self.engine.processes, self.eval_prompts.first(self.config.eval_prompts)
+        rows = self._share(found[: len(found) // processes * processes] or (found * processes)[:processes])
         config = replace(self.config, prompts=tuple(map(self.eval_prompts.text, rows)))
-        numbers = reward_metrics(self.sample_rows(rows, config), config, self.engine)
+        numbers = reward_metrics(self.sample_rows(rows, config, self.eval_rewards), config, self.engine)
         return {f"eval/{name}": value for name, value in numbers.items()}
 
     def state(self) -> dict[str, Any]:
@@ -191,6 +213,19 @@ def without_zero_std(rollout: Rollout, config: TrainConfig) -> Rollout:
     if not len(kept):
         return replace(rollout, completion_mask=torch.zeros_like(rollout.completion_mask))
     return rows_of(rollout, kept)
+
+
+def widened(rollout: Rollout, prompt: int, completion: int, pad_id: int) -> Rollout:
+    """The rollout with padding up to these widths: prompts on the left, completions on the right."""
+    if (prompt, completion) == (rollout.prompt_mask.shape[1], rollout.completion_mask.shape[1]):
+        return rollout
+    wider: dict[str, Any] = {}
+    for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "sampler_logprobs", "kept_mass"):
+        values = getattr(rollout, name)
+        more = (prompt if name.startswith("prompt") else completion) - values.shape[1]
+        padding = (more, 0) if name.startswith("prompt") else (0, more)
+        wider[name] = torch.nn.functional.pad(values, padding, value=pad_id if name.endswith("_ids") else 0)
+    return replace(rollout, **wider)
 
 
 def rows_of(rollout: Rollout, index: Tensor) -> Rollout:

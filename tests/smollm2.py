@@ -22,7 +22,9 @@ def save_smollm2(folder: Path) -> Path:
     assert source is not None
     where = {"pretrained_model_name_or_path": source.parent, "gguf_file": source.name}
     loaded = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    model = AutoModelForCausalLM.from_config(loaded.config)
+    config = loaded.config
+    config.__dict__.pop("quantization_config", None)  # they are whole numbers no more: TRL would refuse to train them
+    model = AutoModelForCausalLM.from_config(config)
     model.load_state_dict(loaded.state_dict())
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(**where).save_pretrained(folder)

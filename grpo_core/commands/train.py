@@ -94,7 +94,6 @@ class Run:
                 bar.update()
         if self.saved != trainer.step:
             self.checkpoint(f"checkpoint-{trainer.step:08d}", last=True)
-        self.engine.close()
 
     def after(self, record: StepRecord) -> None:
         """Log, evaluate, keep. `trainer.step` is already the next one."""
@@ -172,9 +171,14 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit status. Raises ValueError for what cannot be done."""
     config = from_toml(arguments.config, arguments.set) if arguments.config else from_values({}, arguments.set)
+    started = None
     try:
-        Run(config, arguments.resume)()
+        started = Run(config, arguments.resume)
+        started()
     except KeyboardInterrupt:
         print(f"stopped; --resume goes on from the newest checkpoint in {config.out}", file=sys.stderr)
         return 130
+    finally:
+        if started:
+            started.engine.close()
     return 0
