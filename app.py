@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -19,7 +20,7 @@ class OneLine(argparse.ArgumentParser):
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = OneLine(description="Every tensor of one real GRPO step, in the browser.")
-    parser.add_argument("--model", metavar="PATH|ID", default="tiny", help="a folder or hub id (the built-in one)")
+    parser.add_argument("--model", metavar="PATH|ID", default="tiny", help="a folder, a hub id, or a kept step (built-in)")
     parser.add_argument("--batch", metavar="FILE", help="a batch file to compare on, for everybody who opens the page")
     parser.add_argument("--lang", default="en", help="language of the page where the link names none (default: en)")
     parser.add_argument("--port", type=int, default=7860)
@@ -50,5 +51,13 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def terminated(*_: object) -> NoReturn:
+    """What runs have kept on disk is deleted, as at Ctrl-C."""
+    if runs := sys.modules.get("lessons.train.runs"):
+        runs.runs.clear_disk()
+    os._exit(0)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, terminated)
     sys.exit(main())

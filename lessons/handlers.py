@@ -37,7 +37,7 @@ class Shown:
 
 def load(query: str, shown: Shown, answers: Answers, lang: str = prose.DEFAULT):
     """The state of an address, as somebody opens it or comes back to it; `lang` where it names no language."""
-    recipe, selection, messages = link.parse(query, first_recipe())
+    recipe, selection, messages = link.parse(query, plain_recipe())
     recipe, refused = view.bench().allowed(recipe)
     if "lang" not in parse_qs(query.removeprefix("?")):
         selection = replace(selection, lang=lang)
@@ -119,7 +119,7 @@ def finish(recipe: Recipe, shown: Shown) -> str:
     except (ValueError, RuntimeError, MemoryError) as error:  # torch says "out of memory" with a RuntimeError
         if not isinstance(error, ValueError):
             logging.getLogger(__name__).exception("the step failed")  # for whoever runs the server
-        view.bench().step(shown.recipe or first_recipe())  # what is shown instead
+        view.bench().step(_still(shown).recipe or first_recipe())  # what is shown instead
         return _plain(error, "recipe")
     return ""
 
@@ -136,6 +136,7 @@ def draw(
     recipe: Recipe, shown: Shown, selection: Selection, answers: Answers, notices: Sequence[str] = ()
 ) -> tuple[Shown, Views]:
     """The best picture that needs no model run, and what is finished by now."""
+    shown, (recipe, notices) = _still(shown), standing(recipe, selection.lang, notices)
     if view.bench().has_step(recipe):
         shown = shown if recipe == shown.recipe else Shown(recipe, shown.recipe)
         values = view.view(recipe, selection, answers, notices, "full", shown.before)
@@ -171,15 +172,9 @@ def dressed(values: dict[str, dict[str, Any]], recipe: Recipe, selection: Select
     texts = prose.labels(selection.lang)
     short = {key: text for key, text in texts.items() if key.startswith("short_")}
     values["picture"] |= {"hide": list(selection.hide), "lang": selection.lang, "turn": time.monotonic_ns()}
-    values["nav"]["languages"] = [
-        {
-            "title": prose.labels(lang)["language_name"], "lang": lang, "current": lang == selection.lang,
-            "href": link.query(recipe, replace(selection, lang=lang)),
-        }
-        for lang in prose.LANGUAGES if len(prose.LANGUAGES) > 1
-    ]  # fmt: skip
+    values["nav"]["languages"] = pages.languages(selection, lambda there: link.query(recipe, there))
     here = link.query(recipe, selection)
-    values["nav"]["pages"] = pages.links(selection.lang, "learn", learn=here, compare=here)
+    values["nav"]["pages"] = pages.links(selection.lang, "learn", learn=here, compare=here, train=here)
     values["preset"] = choice.note(recipe, selection.lang)
     for part in VIEWS:
         kept = {key: texts[key] for key in part.LABELS} | (short if part is Journey else {})
@@ -188,12 +183,32 @@ def dressed(values: dict[str, dict[str, Any]], recipe: Recipe, selection: Select
 
 
 def first_recipe() -> Recipe:
-    """What a bare address means here: every default, with the model that this server was started with."""
+    """What a bare address means here: every default with the server's model, or the kept step that it was started with."""
+    return view.bench().first_recipe()
+
+
+def plain_recipe() -> Recipe:
+    """What an address leaves out: a recipe's own defaults, with the server's model."""
     return Recipe(model=view.bench().models[0])
+
+
+def standing(recipe: Recipe, lang: str, notices: Sequence[str] = ()) -> tuple[Recipe, list[str]]:
+    """The recipe; where it is of a kept step that has gone, the first one, and why."""
+    if recipe.model in view.bench().sources:
+        return recipe, list(notices)
+    view.bench().step(first_recipe())
+    return first_recipe(), [*notices, prose.label(lang, "step_gone")]
+
+
+def _still(shown: Shown) -> Shown:
+    """Without what was of a kept step that has gone."""
+    here = [recipe if recipe and recipe.model in view.bench().sources else None for recipe in (shown.recipe, shown.before)]
+    return Shown(*here) if here[0] else Shown()
 
 
 def _drawn(recipe: Recipe, shown: Shown, selection: Selection, answers: Answers, notices: Sequence[str]):
     """What a handler that changes the recipe hands back."""
+    recipe, notices = standing(recipe, selection.lang, notices)
     shown, views = draw(recipe, shown, selection, answers, notices)
     return recipe, shown, list(notices), *views
 

@@ -1,10 +1,15 @@
-"""The app's pages, as links that keep what is looked at."""
+"""The app's pages, as links that keep what is looked at, and the lessons, of which the last is a page of its own."""
 
+from dataclasses import replace
 from typing import Any
 
-from . import prose
+from grpo_core import Recipe
 
-PATHS = {"learn": "./", "compare": "compare"}  # beside each other, wherever the app is served
+from . import BY_SLUG, link, prose
+from .lesson import Selection
+
+TRAIN = "train"  # the page, and the lesson that it is
+PATHS = {"learn": "./", "compare": "compare", TRAIN: "train"}  # beside each other, wherever the app is served
 
 
 def links(lang: str, current: str, **queries: str) -> list[dict[str, Any]]:
@@ -13,3 +18,26 @@ def links(lang: str, current: str, **queries: str) -> list[dict[str, Any]]:
         {"title": prose.label(lang, f"page_{name}"), "href": path + queries[name], "current": name == current, "page": name}
         for name, path in PATHS.items()
     ]
+
+
+def lessons(recipe: Recipe, selection: Selection, page: str) -> list[dict[str, Any]]:
+    """All lessons as links. `away`: on another page than this one."""
+    listed = []
+    for number, slug in enumerate((*BY_SLUG, TRAIN), start=1):
+        own = TRAIN if slug == TRAIN else "learn"
+        query = link.query(recipe, selection if slug == TRAIN else replace(selection, lesson=slug))
+        href = query if own == page else PATHS[own] + query
+        title = prose.sections(selection.lang, slug)["title"]
+        listed.append({"slug": slug, "number": number, "title": title, "href": href, "away": own != page})
+    return listed
+
+
+def languages(selection: Selection, query: Any) -> list[dict[str, Any]]:
+    """The same page in the others; `query(selection)` is its address."""
+    return [
+        {
+            "title": prose.labels(lang)["language_name"], "lang": lang, "current": lang == selection.lang,
+            "href": query(replace(selection, lang=lang)),
+        }
+        for lang in prose.LANGUAGES if len(prose.LANGUAGES) > 1
+    ]  # fmt: skip

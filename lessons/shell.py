@@ -12,6 +12,7 @@ from .components import Journey, Nav, Picture, PresetNote, Side
 from .form import knob_values, to_knob
 from .knobs import KNOBS, Knob
 from .lesson import Selection
+from .train import shell as train_page
 
 ADDRESS = "() => [location.search]"
 SECTIONS = ("sample", "reward", "loss", "update")
@@ -230,4 +231,5 @@ def build(lang: str) -> gr.Blocks:
     with gr.Blocks(title=prose.label(lang, "brand"), analytics_enabled=False, fill_width=True) as blocks:
         Page(lang).wire(blocks)
     compare_page.add(blocks, lang)
+    train_page.add(blocks, lang)
     return blocks

@@ -2,7 +2,7 @@
 
 A step is computed once, however many people ask for it at the same time; the cache is bounded in bytes and keeps no
 weights but the loaded models' and one replayed copy. Whoever opens the same link shares one entry, nobody's state is kept
-here. The models on offer are fixed at start-up: a link cannot make the server load another.
+here. What a step may start from is in `sources.py`: a link cannot make the server load anything else.
 """
 
 import threading
@@ -15,8 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core import Policy, Recipe, Rollout, StepTrace, grpo_step, load_policy, reweigh, sample
+from grpo_core import Policy, Recipe, Rollout, StepTrace, grpo_step, reweigh, sample
 from grpo_core.explain import VocabularyRow, exact_token_kl, logprobs_after, vocabulary_row
+
+from .sources import Sources, is_kept
+from .turns import Turns
 
 CACHE_BYTES = 512 * 2**20
 VALUES_BYTES = 64 * 2**20
@@ -104,33 +107,45 @@ class Workbench:
     """The loaded models and everything computed with them. One per process."""
 
     def __init__(self, models: tuple[str, ...] = ("tiny",)):
-        self.models = models
-        self._policies = {name: load_policy(name) for name in models}
-        parameters = sum(p.numel() for policy in self._policies.values() for p in policy.model.parameters())
+        self.models, self.sources, self.turns = models, Sources(models), Turns()
+        parameters = sum(p.numel() for policy in self.sources.fixed() for p in policy.model.parameters())
         if parameters < SMALL:
             torch.set_num_threads(1)
-        self._compute = threading.Lock()  # one forward pass at a time: two would only share the same cores
         self._cache = ByteCache(CACHE_BYTES)
         self._replayed = ByteCache(0)  # holds the newest copy only
         self.values = ByteCache(VALUES_BYTES)  # finished lessons, as the page gets them
         self._finished: dict[Recipe, Recipe] = {}  # rollout key -> the newest recipe finished on it
 
     def policy(self, recipe: Recipe) -> Policy:
-        return self._policies[recipe.model]
+        """The weights that the step starts from."""
+        return self.sources[recipe.model].policy
+
+    def reference(self, recipe: Recipe) -> Policy:
+        return self.sources[recipe.model].reference
+
+    def first_recipe(self, model: str | None = None) -> Recipe:
+        """What a bare address means here, or one that names a model and nothing else."""
+        return self.sources[model or self.models[0]].recipe
 
     def allowed(self, recipe: Recipe) -> tuple[Recipe, list[str]]:
-        """The recipe, with a model that this server offers."""
-        if recipe.model in self._policies:
-            return recipe, []
-        message = f"model: found {recipe.model!r}, allowed here: {', '.join(self.models)}; {self.models[0]!r} is used"
-        return replace(recipe, model=self.models[0]), [message]
+        """The recipe, with a model that this server offers; where nothing but the model is asked for, that model's first."""
+        messages = []
+        if recipe.model not in self.sources:
+            found = f"found {recipe.model!r}, allowed here: {', '.join(self.models)}"
+            if is_kept(recipe.model):
+                found = "the kept step has gone (its run was replaced, or the server was started anew)"
+            messages = [f"model: {found}; {self.models[0]!r} is used"]
+            recipe = replace(recipe, model=self.models[0])
+        return self.first_recipe(recipe.model) if recipe == Recipe(model=recipe.model) else recipe, messages
 
     def rollout(self, recipe: Recipe) -> Rollout:
         key = recipe.rollout_key()
         return self._cache.get(("rollout", key), lambda: self._sample(key))
 
     def _sample(self, key: Recipe) -> Rollout:
-        with self._compute:
+        if kept := self.sources[key.model].rollout(key):
+            return kept
+        with self.turns:
             return sample(self.policy(key), key.prompts, key)
 
     def step(self, recipe: Recipe) -> Step:
@@ -138,14 +153,19 @@ class Workbench:
         return self._cache.get(("step", recipe), lambda: self._run(recipe, rollout))
 
     def _run(self, recipe: Recipe, rollout: Rollout) -> Step:
-        policy = self.policy(recipe)
         _require_tokens(rollout, recipe)
-        with self._compute:
-            trained = policy.clone()
-            trace = grpo_step(trained, policy, rollout, recipe)
+        with self.turns:
+            trained, trace = self._train(recipe, rollout)
             after, again = logprobs_after(trained, trace), sample(trained, recipe.prompts, recipe)
         self._finished[recipe.rollout_key()] = recipe
         return Step(trace=trace, after=after, again=again)
+
+    def _train(self, recipe: Recipe, rollout: Rollout) -> tuple[Policy, StepTrace]:
+        """The step, on a copy of the weights."""
+        source = self.sources[recipe.model]
+        trained = source.policy.clone()
+        optimizer = source.optimizer_for(trained, recipe)
+        return trained, grpo_step(trained, source.reference, rollout, recipe, optimizer)
 
     def has_step(self, recipe: Recipe) -> bool:
         return self._cache.ready(("step", recipe)) is not None
@@ -170,10 +190,8 @@ class Workbench:
         return self._replayed.get((replace(recipe, updates=8), update), lambda: self._replay(recipe, rollout, update))
 
     def _replay(self, recipe: Recipe, rollout: Rollout, update: int) -> Policy:
-        with self._compute:
-            trained = self.policy(recipe).clone()
-            grpo_step(trained, self.policy(recipe), rollout, replace(recipe, updates=update))
-            return trained
+        with self.turns:
+            return self._train(replace(recipe, updates=update), rollout)[0]
 
     def vocabulary_row(self, step: Step, update: int, row: int, column: int) -> VocabularyRow:
         recipe = step.trace.recipe
@@ -183,6 +201,6 @@ class Workbench:
     def exact_kl(self, step: Step, update: int) -> Tensor:
         recipe = step.trace.recipe
         make = lambda: exact_token_kl(  # noqa: E731 - one use, and the key stands right beside it
-            self.policy_at(recipe, update), self.policy(recipe), step.trace, update
+            self.policy_at(recipe, update), self.reference(recipe), step.trace, update
         )
         return self._cache.get(("exact_kl", recipe, update), make)

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from grpo_core import Recipe
 
-from . import BY_SLUG, LESSONS, choice, link, prose
+from . import BY_SLUG, LESSONS, choice, link, pages, prose
 from .change import change
 from .figures import VISIBLE, row_label
 from .formula import symbols, with_numbers
@@ -52,7 +53,7 @@ def view(
     recipe: Recipe,
     selection: Selection,
     answers: dict[str, str] | None = None,
-    notices: tuple[str, ...] | list[str] = (),
+    notices: Sequence[str] = (),
     mode: str = "full",
     previous: Recipe | None = None,
 ) -> dict[str, dict[str, Any]]:
@@ -109,15 +110,7 @@ def title(context: Context, lesson: Lesson) -> str:
 
 
 def nav(context: Context) -> dict[str, Any]:
-    lang = context.selection.lang
-    lessons = [
-        {
-            "slug": lesson.slug, "number": number, "title": prose.sections(lang, lesson.slug)["title"],
-            "href": link.query(context.recipe, replace(settled(context), lesson=lesson.slug)),
-        }
-        for number, lesson in enumerate(LESSONS, start=1)
-    ]  # fmt: skip
-    return {"lessons": lessons, "current": context.selection.lesson}
+    return {"lessons": pages.lessons(context.recipe, settled(context), "learn"), "current": context.selection.lesson}
 
 
 def picture(context: Context, lesson: Lesson) -> dict[str, Any]:
@@ -131,7 +124,7 @@ def picture(context: Context, lesson: Lesson) -> dict[str, Any]:
         "lead_html": context.html(text["lead"]), "stale": context.step.is_quick, "notice": [],
         "panels": [*lesson.build(context), *change(context)], "selected": {"row": context.row, "pos": context.pos},
         "updates": updates, "update": context.update_index, "query": link.query(context.recipe, settled(context)),
-        "preset": preset_line(context.recipe),
+        "preset": preset_line(context.recipe), "origin_html": origin(context),
     }  # fmt: skip
 
 
@@ -139,6 +132,15 @@ def preset_line(recipe: Recipe) -> dict[str, Any] | None:
     """Whose convention this is, and what was changed in it; nothing to say about the one that everybody starts with."""
     changed = choice.changed(recipe)
     return {"name": recipe.preset, "changed": changed} if changed or recipe.preset != Recipe().preset else None
+
+
+def origin(context: Context) -> str | None:
+    """Which step of a training run this is, where it is one."""
+    step = context.bench.sources.step_of(context.recipe.model)
+    if step is None:
+        return None
+    sampled = "run_rollout" if context.bench.sources[context.recipe.model].rollout(context.recipe) else "run_sampled"
+    return context.html(context.label("run_step", step=step + 1) + " " + context.label(sampled))
 
 
 def side(context: Context, lesson: Lesson, answer: str | None) -> dict[str, Any]:
@@ -191,7 +193,8 @@ def tensor(context: Context, name: str) -> dict[str, Any]:
 def checks(context: Context, lesson: Lesson) -> list[dict[str, Any]]:
     words = prose.lines(context.selection.lang, "checks")
     shown = []
-    for outcome in context.outcomes(lesson.checks):
+    moved = (context.bench.sources.step_of(context.recipe.model) or 0) > 0  # a run's later step: the reference is behind
+    for outcome in context.outcomes(tuple(name for name in lesson.checks if not (moved and name == "kl_step0_zero"))):
         needs = context.label("needs", needs=", ".join(outcome.needs)) if outcome.needs else ""
         shown.append({
             "name": outcome.check, "status": outcome.status, "label": words[outcome.check],

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 
 from .. import prose, view
 from ..components import Nav
-from ..handlers import first_recipe
+from ..handlers import first_recipe, plain_recipe, standing
 from ..lesson import Selection
 from . import bridge, link, printed, source, table
 from . import view as pages
@@ -26,7 +26,7 @@ TABLE = ("sort", "filter", "trainer", "all", "open")
 
 def load(query: str, lang: str = prose.DEFAULT) -> tuple[Wanted, list[str], dict, dict]:
     """The state of an address: wanted, notices, and the values of the navigation and the page."""
-    wanted, messages = link.parse(query, first_recipe())
+    wanted, messages = link.parse(query, plain_recipe())
     recipe, refused = view.bench().allowed(wanted.recipe)
     wanted = replace(wanted, recipe=recipe)
     if "lang" not in parse_qs(query.removeprefix("?")):
@@ -133,7 +133,8 @@ def current(wanted: Wanted) -> Source | None:
 
 
 def _here(wanted: Wanted) -> Wanted:
-    """A file that has left the memory: the step instead."""
+    """A file that has left the memory, a kept step that has gone: the step instead, the first recipe."""
+    wanted = replace(wanted, recipe=standing(wanted.recipe, wanted.selection.lang)[0])
     try:
         source.file_of(wanted)
     except LookupError:
@@ -143,7 +144,9 @@ def _here(wanted: Wanted) -> Wanted:
 
 def drawn(wanted: Wanted, notices: Sequence[str], fresh: bool = False) -> tuple[Wanted, list[str], dict, dict]:
     notices, here = list(notices), _here(wanted)
-    if here != wanted:
+    if here.recipe != wanted.recipe:
+        notices.append(prose.label(wanted.selection.lang, "step_gone"))
+    if here.batch != wanted.batch:
         notices.append(prose.label(wanted.selection.lang, "batch_gone"))
     values = pages.page(here, current(here), notices, fresh)
     texts = prose.labels(here.selection.lang)

@@ -23,21 +23,11 @@ _values = ByteCache(32 * 2**20)  # finished sections, as the page gets them
 def nav(wanted: Wanted) -> dict[str, Any]:
     """The pages, and the sections of this one."""
     lang = wanted.selection.lang
-    links = pages.links(lang, "compare", learn=link.lesson_query(wanted), compare=link.query(wanted))
+    lesson = link.lesson_query(wanted)
+    links = pages.links(lang, "compare", learn=lesson, compare=link.query(wanted), train=lesson)
     sections = [{"id": name, "number": place, "title": title(lang, name)} for place, name in enumerate(SECTIONS, start=1)]
-    return {"pages": links, "sections": sections, "lessons": [], "current": "", "languages": languages(wanted)}
-
-
-def languages(wanted: Wanted) -> list[dict[str, Any]]:
-    """The same page in the others."""
-    here = wanted.selection
-    return [
-        {
-            "title": prose.labels(lang)["language_name"], "lang": lang, "current": lang == here.lang,
-            "href": link.query(replace(wanted, selection=replace(here, lang=lang))),
-        }
-        for lang in prose.LANGUAGES if len(prose.LANGUAGES) > 1
-    ]  # fmt: skip
+    others = pages.languages(wanted.selection, lambda there: link.query(replace(wanted, selection=there)))
+    return {"pages": links, "sections": sections, "lessons": [], "current": "", "languages": others}
 
 
 def title(lang: str, name: str) -> str:

@@ -27,14 +27,15 @@ from .text.component import text
 from .token_map.component import token_map
 from .token_strip.component import token_strip
 from .token_table.component import token_table
+from .train.component import Train
 from .vocab_bars.component import vocab_bars
 
 HERE = Path(__file__).parent
 FIRST = "shared"  # defines the namespace that the other scripts register in
 
 __all__ = [
-    "Compare", "Journey", "Nav", "Picture", "PresetNote", "Side", "batch_source", "bridge_bars", "chart", "css", "exhibit",
-    "head", "matrix", "number", "plotly_js", "preset_pair", "preset_table", "printed_loss", "shift", "table",
+    "Compare", "Journey", "Nav", "Picture", "PresetNote", "Side", "Train", "batch_source", "bridge_bars", "chart", "css",
+    "exhibit", "head", "matrix", "number", "plotly_js", "preset_pair", "preset_table", "printed_loss", "shift", "table",
     "tensor_grid", "text", "token_map", "token_strip", "token_table", "vocab_bars",
 ]  # fmt: skip
 

@@ -88,9 +88,15 @@
       node.on("plotly_hover", (event) => L.hover(placeOf(event)));
       node.on("plotly_unhover", () => L.hover(null));
       node.on("plotly_click", (event) => {
+        node.onpoint?.(event.points?.[0]);
         const place = placeOf(event);
         if (place) L.choose(place.row, place.pos);
       });
+    };
+    // Another figure in the same place, without building it anew: for what changes while one looks.
+    node.redraw = (next) => {
+      [panel, drawn] = [next, null];
+      return draw();
     };
     L.listen(node, "lessons:hover", (event) => lightUp(node, panel, event.detail));
     L.listen(node, "lessons:select", draw);

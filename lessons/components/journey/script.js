@@ -8,7 +8,7 @@
       "aria-current": here ? "step" : null },
       L.el("span.stage", { text: L.labels[`short_${item.label}`] ?? item.label }),
       item.value === null || item.value === undefined ? L.el("span.value.none", { text: "–" }) : L.number(item.value, "span.value"));
-    return L.el("li", {}, L.lessonLink(link, item.lesson));
+    return L.el("li", {}, L.lessonLink(link, { slug: item.lesson }));
   };
 
   const token = (value) =>

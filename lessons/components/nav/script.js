@@ -4,9 +4,9 @@
 
   const entry = (lesson, current) => {
     const here = lesson.slug === current;
-    const link = L.el(`a${here ? ".current" : ""}`, { href: lesson.href, "aria-current": here ? "page" : null },
+    const link = L.el(`a${here ? ".current" : ""}`, { href: L.lessonHref(lesson), "aria-current": here ? "page" : null },
       L.el("span.number", { text: lesson.number }), L.el("span.name", { text: lesson.title }));
-    return L.el("li", {}, L.lessonLink(link, lesson.slug));
+    return L.el("li", {}, L.lessonLink(link, lesson));
   };
 
   const page = (item) =>
@@ -29,9 +29,9 @@
   // Previous and next at the end of a lesson, for whoever has no keys: below the picture, on small screens below the rest.
   const turn = (lesson, name, label, arrow) =>
     lesson
-      ? L.lessonLink(L.el(`a.${name}`, { href: lesson.href, rel: name },
+      ? L.lessonLink(L.el(`a.${name}`, { href: L.lessonHref(lesson), rel: name },
         L.el("span.way", {}, L.el("kbd", { text: arrow, "aria-hidden": "true" }), L.label(label)),
-        L.el("span.to", { text: `${lesson.number} ${lesson.title}` })), lesson.slug)
+        L.el("span.to", { text: `${lesson.number} ${lesson.title}` })), lesson)
       : L.el("span");
 
   L.turns = () => {

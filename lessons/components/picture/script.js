@@ -85,7 +85,8 @@
         L.el("header", {},
           L.el("div.title-line", {}, L.el("h2", { text: value.title ?? "" }), updates(value)),
           value.lead_html && L.trusted("div.lead", value.lead_html),
-          value.preset && L.el("p.preset-line", {}, `${L.label("preset")} `, L.changedNote(value.preset.name, value.preset.changed))),
+          value.preset && L.el("p.preset-line", {}, `${L.label("preset")} `, L.changedNote(value.preset.name, value.preset.changed)),
+          value.origin_html && L.trusted("div.origin", value.origin_html)),
         notices(value), state(value),
         L.el("div.panels", {}, ...nodes),
         value.title ? L.turns() : null));

@@ -9,6 +9,7 @@
     const from = lessons.findIndex((lesson) => lesson.slug === (L.heading || L.current.nav.current));
     const to = lessons[from + by];
     if (!to) return;
+    if (to.away) return location.assign(L.lessonHref(to));
     L.heading = to.slug; // keys pressed before the answer count from where they lead
     L.go(to.slug);
   };

@@ -31,13 +31,17 @@
     L.send("nav", "go", { lesson });
   };
 
+  // A lesson on another page is a page to load.
+  L.lessonHref = (lesson) => (lesson.away ? L.withTheme(lesson.href) : lesson.href);
+
   // A link keeps what links can do (new tab, copy); only a plain click is ours.
   L.lessonLink = (node, lesson) => {
-    node.dataset.lesson = lesson;
+    node.dataset.lesson = lesson.slug;
+    if (lesson.away) return node;
     node.addEventListener("click", (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
       event.preventDefault();
-      L.go(lesson);
+      if (lesson.slug !== "train") L.go(lesson.slug);
     });
     return node;
   };
