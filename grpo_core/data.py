@@ -76,7 +76,7 @@ class Sums(Sequence):
         self.seed = seed
 
     def __len__(self) -> int:
-        return 2**20
+        return 2**16
 
     def __getitem__(self, place: int) -> Row:  # pyright: ignore[reportIncompatibleMethodOverride]  # no slices
         return {"prompt": draw_question(random.Random(f"{self.seed} {place}")).text}

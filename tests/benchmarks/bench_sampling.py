@@ -14,7 +14,7 @@ from grpo_core import Recipe, grpo_step, load_policy, sample, to_batch
 from grpo_core.packing import choose_scoring
 from grpo_core.step import make_optimizer
 
-ROUNDS, ROWS, WIDTH = 5, 8, 64
+ROUNDS, ROWS, WIDTH = 3, 8, 64
 PROMPT = (
     "Anna keeps a small shop near the harbour. On Monday she sells seven jars of honey, four loaves of bread and a dozen eggs. "
     "On Tuesday it rains, so that only three people come, and each of them takes one jar of honey and nothing else. On "
@@ -27,60 +27,77 @@ RECIPE = Recipe(
 )  # fmt: skip
 
 
-def main() -> None:
-    policy = load_policy(smollm2())
-    trainer = trl_trainer(smollm2(), ROWS, WIDTH)
-    prompt = policy.encode(PROMPT)
-    ids = torch.tensor([prompt] * ROWS)
-    sampled: dict[str, list[int]] = {"grpo_core": [], "generate": []}
-    state = {"rollout": sample(policy, RECIPE.prompts, RECIPE)}
-    print(
-        "prompt tokens", len(prompt), "·", choose_scoring(policy, to_batch(state["rollout"], "prompt_completion"), 1.0).reason
-    )
-    optimizer = make_optimizer(policy, RECIPE)
+class Ours:
+    """This package on the prompt."""
 
-    def ours() -> None:
-        state["rollout"] = sample(policy, RECIPE.prompts, RECIPE)
-        sampled["grpo_core"].append(int(state["rollout"].completion_mask.sum()))
+    def __init__(self):
+        self.policy, self.counts = load_policy(smollm2()), list[int]()
+        rollout = sample(self.policy, RECIPE.prompts, RECIPE)
+        print(choose_scoring(self.policy, to_batch(rollout, "prompt_completion"), 1.0).reason)
+        self.optimizer = make_optimizer(self.policy, RECIPE)
+
+    def sample(self) -> None:
+        rollout = sample(self.policy, RECIPE.prompts, RECIPE)
+        self.counts.append(int(rollout.completion_mask.sum()))
+
+    def step(self) -> None:
+        rollout = sample(self.policy, RECIPE.prompts, RECIPE)
+        grpo_step(self.policy, None, rollout, RECIPE, self.optimizer, keep_hidden=False)
+
+
+class Trls:
+    """TRL on the same."""
+
+    def __init__(self, prompt: list[int], eos: torch.Tensor):
+        self.trainer, self.ids, self.eos, self.counts = (
+            trl_trainer(smollm2(), ROWS, WIDTH),
+            torch.tensor([prompt] * ROWS),
+            eos,
+            [],
+        )
+        self.optimizer = torch.optim.AdamW(self.trainer.model.parameters(), lr=RECIPE.learning_rate)
 
     @torch.no_grad()
-    def generate() -> None:
-        trainer.model.eval()
-        out = trainer.model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            generation_config=trainer.generation_config,
-            disable_compile=True,
+    def sample(self) -> None:
+        model, how = self.trainer.model.eval(), self.trainer.generation_config
+        out = model.generate(
+            input_ids=self.ids, attention_mask=torch.ones_like(self.ids), generation_config=how, disable_compile=True
         )
-        trainer.model.train()
-        tokens = out[:, len(prompt) :]
-        ends = torch.isin(tokens, torch.tensor(sorted(policy.eos_ids))).long().cumsum(1)
+        model.train()
+        ends = torch.isin(out[:, self.ids.shape[1] :], self.eos).long().cumsum(1)
         before = torch.nn.functional.pad(ends, (1, 0))[:, :-1]  # the end itself is sampled, what stands behind it is padding
-        sampled["generate"].append(int((before == 0).sum()))
+        self.counts.append(int((before == 0).sum()))
 
-    def our_step() -> None:
-        grpo_step(policy, None, sample(policy, RECIPE.prompts, RECIPE), RECIPE, optimizer)
-
-    trl_optimizer = torch.optim.AdamW(trainer.model.parameters(), lr=1e-6)
-
-    def trl_step() -> None:
-        inputs = trainer._generate_and_score_completions([{"prompt": [{"role": "user", "content": PROMPT}]}] * ROWS)
+    def step(self) -> None:
+        asked = [{"prompt": [{"role": "user", "content": PROMPT}]}] * ROWS
+        inputs = self.trainer._generate_and_score_completions(asked)
         inputs["advantages"] = torch.linspace(-1, 1, ROWS)
-        trl_optimizer.zero_grad()
-        trainer.compute_loss(trainer.model, inputs).backward()
-        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
-        trl_optimizer.step()
+        self.optimizer.zero_grad()
+        self.trainer.compute_loss(self.trainer.model, inputs).backward()
+        torch.nn.utils.clip_grad_norm_(self.trainer.model.parameters(), 1.0)
+        self.optimizer.step()
 
-    for pair in ({"generate": generate, "grpo_core": ours}, {"TRL step": trl_step, "our step": our_step}):
-        seconds = interleaved(pair, ROUNDS)
-        slow, fast = seconds
-        for name, values in seconds.items():
-            print(f"{name:10} {statistics.median(values):6.2f} s (median of {ROUNDS})")
-        print(f"{slow} / {fast}  {median_ratio(seconds[slow], seconds[fast]):.2f} (median of pairs)")
-        if slow == "generate":
-            per_token = {name: [s / n for s, n in zip(seconds[name], sampled[name][1:], strict=True)] for name in sampled}
-            print("tokens sampled", {name: counts[1:] for name, counts in sampled.items()})
-            print(f"per token  {median_ratio(per_token['generate'], per_token['grpo_core']):.2f}")
+
+def compared(name: str, slow, fast) -> dict[str, list[float]]:
+    seconds = interleaved({"TRL": slow, "grpo_core": fast}, ROUNDS)
+    for who, values in seconds.items():
+        print(f"{name:8} {who:10} {statistics.median(values):6.2f} s (median of {ROUNDS})")
+    print(f"{name:8} TRL / grpo_core  {median_ratio(seconds['TRL'], seconds['grpo_core']):.2f} (median of pairs)", flush=True)
+    return seconds
+
+
+def main() -> None:
+    mine = Ours()
+    theirs = Trls(mine.policy.encode(PROMPT), torch.tensor(sorted(mine.policy.eos_ids)))
+    print("prompt tokens", theirs.ids.shape[1])
+    seconds = compared("sampling", theirs.sample, mine.sample)
+    per_token = {
+        name: [s / n for s, n in zip(seconds[name], counts[1:], strict=True)]
+        for name, counts in (("TRL", theirs.counts), ("grpo_core", mine.counts))
+    }
+    print("tokens sampled", theirs.counts[1:], mine.counts[1:])
+    print(f"per sampled token  TRL / grpo_core  {median_ratio(per_token['TRL'], per_token['grpo_core']):.2f}", flush=True)
+    compared("step", theirs.step, mine.step)
 
 
 if __name__ == "__main__":
