@@ -57,6 +57,9 @@ class Page:
         """Opening a link, editing a reward and turning a knob."""
         everything = [self.recipe, self.shown, self.notices, self.selection, *self.views, *self.form]
         opened = {"inputs": [self.address, self.shown, self.answers], "outputs": everything, "js": ADDRESS, **QUICK}
+        opened["trigger_mode"] = (
+            "always_last"  # a "forward" that comes while "back" is answered counts: the address is read then
+        )
         for listen, fresh in ((page.load, True), (self.back.click, False)):
             self.then_run(listen(partial(opening, self.lang, fresh), **opened))
         changed = {"outputs": [self.recipe, self.shown, self.notices, *self.views], **QUICK}
