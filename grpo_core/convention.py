@@ -81,3 +81,8 @@ class Convention(AdvantageConfig, LossConfig):
 def part(kind: type, settings: Any) -> Any:
     """The fields of `kind` out of any object that has them: `part(LossConfig, recipe)`."""
     return kind(**{f.name: getattr(settings, f.name) for f in fields(kind)})
+
+
+def tuples(value: Any) -> Any:
+    """Lists, as TOML and JSON have them, as the tuples that settings are."""
+    return tuple(map(tuples, value)) if isinstance(value, list) else value

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from . import checkpoint
 from .config import Recipe
+from .convention import tuples
 from .loading import load_policy
 from .policy import Policy
 from .step import make_optimizer
@@ -84,7 +85,7 @@ def load_snapshot(folder: str | Path) -> Snapshot:
     state = found.state
     if "rollout" not in state:
         raise ValueError(f"model: found the checkpoint {path}, allowed: a step that trace_steps kept, or {found.model}")
-    values: dict[str, Any] = {name: _tuples(value) for name, value in state["recipe"].items()}
+    values: dict[str, Any] = {name: tuples(value) for name, value in state["recipe"].items()}
     values["model"] = str(folder)
     policy = load_policy(str(found.model))
     reference = load_policy(state["reference"]) if state["reference"] else None
@@ -95,7 +96,3 @@ def load_snapshot(folder: str | Path) -> Snapshot:
         step=state["step"], policy=policy, reference=reference, optimizer=found.optimizer(),
         weight_decay=state["weight_decay"], recipe=Recipe(**values), rollout=rollout_of(state["rollout"]),
     )  # fmt: skip
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

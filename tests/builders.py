@@ -30,6 +30,8 @@ BASE_MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]
 BASE_REWARDS = ((1.0,), (0.0,), (0.0,), (1.0,))
 BASE_ADVANTAGES = torch.tensor([0.865875, -0.865875, -0.865875, 0.865875])
 
+QUESTIONS = [{"prompt": f"{n} + 1", "answer": str(n + 1), "level": n % 3} for n in range(7)]  # rows of a data set
+
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<user>", "<assistant>")
 PAD, BOS, EOS = 0, 1, 2
 CHAT_TEMPLATE = (

@@ -1,5 +1,6 @@
 """Fixtures: a tiny random model in a temporary folder, one rollout of it, one traced step."""
 
+import json
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -7,7 +8,7 @@ os.environ.setdefault("CI", "1")
 
 import pytest
 import torch
-from builders import save_random_model
+from builders import QUESTIONS, save_random_model
 
 from grpo_core import Evidence, Recipe, grpo_step, load_policy, sample
 from grpo_core.explain import logprobs_after, update_effect, vocabulary_row
@@ -107,3 +108,11 @@ def evidence(policy, trained, trace, token):
         trace=trace, policy=policy, token=token, row=vocabulary_row(policy, trace, 0, *token),
         effect=update_effect(trace, 0, after),
     )  # fmt: skip
+
+
+@pytest.fixture
+def jsonl(tmp_path):
+    """`builders.QUESTIONS` as JSON lines, an empty line among them."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, QUESTIONS)).replace("\n", "\n\n", 1), encoding="utf-8")
+    return path

@@ -4,23 +4,13 @@ import json
 
 import pytest
 import torch
-from builders import BOS, EOS, PAD, byte_tokenizer
+from builders import BOS, EOS, PAD, QUESTIONS, byte_tokenizer
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from grpo_core.__main__ import main
 from grpo_core.data import load_prompts
 from grpo_core.rewards import Rewards
 from grpo_core.train_config import TrainConfig
-
-ROWS = [{"prompt": f"{n} + 1", "answer": str(n + 1), "level": n % 3} for n in range(7)]
-
-
-@pytest.fixture
-def jsonl(tmp_path):
-    """Seven rows as JSON lines, an empty line among them."""
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(map(json.dumps, ROWS)).replace("\n", "\n\n", 1), encoding="utf-8")
-    return path
 
 
 @pytest.fixture
@@ -76,7 +66,7 @@ def test_a_function_is_called_with_the_columns_of_its_rows_as_in_trl(jsonl, func
     prompts = load_prompts(TrainConfig(data=str(jsonl)))
     rewards = rewards_of(prompts, functions("columns"), functions("few"), "correct")
     texts, answers = ["2 + 1", "2 + 1", "4 + 1", "4 + 1"], ("3", "4", "5.", "5")
-    found = rewards.of_rows([ROWS[2], ROWS[4]])((), texts, answers, ("stop", "length", "stop", "stop"))
+    found = rewards.of_rows([QUESTIONS[2], QUESTIONS[4]])((), texts, answers, ("stop", "length", "stop", "stop"))
     # answers 3 and 5, exactly; length; the last number
     assert found == ((1.0, 1.0, 1.0), (0.0, 1.0, 0.0), (0.0, 2.0, 1.0), (1.0, 1.0, 1.0))
     trial, call = map(json.loads, (tmp_path / "seen").read_text(encoding="utf-8").splitlines())
@@ -134,7 +124,7 @@ def test_a_call_that_fails_later_names_its_prompt_and_the_run_goes_on(jsonl, fun
 def test_rows_of_a_failed_call_have_no_reward_and_the_others_keep_theirs(jsonl, functions):
     rewards = rewards_of(load_prompts(TrainConfig(data=str(jsonl))), functions("sometimes"))
     texts = ["2 + 1", "2 + 1", "5 + 1", "5 + 1"]
-    found = rewards.of_rows([ROWS[2], ROWS[5]])((), texts, ("a", "b", "c", "d"), ("stop",) * 4)
+    found = rewards.of_rows([QUESTIONS[2], QUESTIONS[5]])((), texts, ("a", "b", "c", "d"), ("stop",) * 4)
     assert found == ((1.0,), (1.0,), (None,), (None,)) and len(rewards.failures) == 1
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from builders import QUESTIONS
 from peers import require
 
 from grpo_core.__main__ import main
@@ -11,16 +12,6 @@ from grpo_core.data import load_prompts
 from grpo_core.rewards import Rewards
 from grpo_core.train_config import TrainConfig
 from grpo_core.trainer import Trainer
-
-ROWS = [{"prompt": f"{n} + 1", "answer": str(n + 1), "level": n % 3} for n in range(7)]
-
-
-@pytest.fixture
-def jsonl(tmp_path):
-    """Seven rows as JSON lines, an empty line among them."""
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(map(json.dumps, ROWS)).replace("\n", "\n\n", 1), encoding="utf-8")
-    return path
 
 
 def typed(path: Path) -> TrainConfig:
@@ -50,8 +41,8 @@ def test_a_file_that_holds_no_prompts_is_one_line_and_status_2(capsys, tmp_path,
 
 def test_json_lines_are_rows_with_all_their_columns(jsonl):
     prompts = load_prompts(typed(jsonl))
-    assert list(prompts.rows) == ROWS and prompts.first(2) == ROWS[:2] and len(prompts.first(99)) == 7
-    assert prompts.text(ROWS[3]) == "3 + 1"
+    assert list(prompts.rows) == QUESTIONS and prompts.first(2) == QUESTIONS[:2] and len(prompts.first(99)) == 7
+    assert prompts.text(QUESTIONS[3]) == "3 + 1"
 
 
 def test_a_conversation_is_its_last_message(tmp_path):
@@ -89,9 +80,9 @@ def test_a_folder_of_datasets_is_read_row_by_row(tmp_path, capsys):
     require("datasets")
     import datasets
 
-    datasets.Dataset.from_list(ROWS).save_to_disk(tmp_path / "kept")
+    datasets.Dataset.from_list(QUESTIONS).save_to_disk(tmp_path / "kept")
     prompts = load_prompts(typed(tmp_path / "kept"))
-    assert len(prompts.rows) == 7 and prompts.first(1) == ROWS[:1]
+    assert len(prompts.rows) == 7 and prompts.first(1) == QUESTIONS[:1]
     for name, column, said in (("kept", "question", "has no column 'question', allowed: prompt, answer, level"),
                                ("none", "prompt", "cannot be loaded (")):  # fmt: skip
         with pytest.raises(ValueError, match="data: ") as caught:
@@ -127,4 +118,4 @@ def test_an_evaluation_asks_the_first_rows_of_its_own_data(jsonl):
     settings = {"reward_functions": ("correct",), "reward_weights": (1.0,), "max_completion_length": 2}
     trainer, asked = Trainer(TrainConfig(eval_data=str(jsonl), eval_prompts=3, **settings)), []
     trainer.eval_rewards.functions = [lambda texts, answers, ends, rows: asked.extend(rows) or [7.0] * len(rows)]
-    assert trainer.evaluate()["eval/reward"] == 7.0 and asked == [row for row in ROWS[:3] for _ in range(4)]
+    assert trainer.evaluate()["eval/reward"] == 7.0 and asked == [row for row in QUESTIONS[:3] for _ in range(4)]

@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from ..checkpoint import WRITE_ERRORS, Checkpoint, newest, prune, save
+from ..convention import tuples
 from ..engine import LOCAL, Engine
 from ..recorder import Recorder
 from ..train_config import TrainConfig, from_toml, from_values
@@ -58,8 +59,7 @@ def refuse_changes(before: dict[str, Any], config: TrainConfig) -> None:
     """A run goes on with the settings it began with."""
     free = (*FREE, "steps") if config.schedule == "constant" else FREE
     for name, value in vars(config).items():
-        old = before.get(name)
-        old = tuple(map(lambda v: tuple(v) if isinstance(v, list) else v, old)) if isinstance(old, list) else old
+        old = tuples(before.get(name))
         if name not in free and old != value:
             raise ValueError(
                 f"{name}: found {value!r}, and the run in {config.out} has {old!r}; allowed: the same, or another out"
