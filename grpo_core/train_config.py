@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .config import Recipe
-from .convention import part
+from .convention import part, tuples
 from .presets import preset
 from .rules import MAX_PROMPTS, MAX_ROWS, RULES, number, one_of, whole, yes_or_no
 from .tasks import REWARDS
@@ -24,7 +24,7 @@ SCHEDULES = {  # share of the way from the end of the warm-up to the last step -
     "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
 }
 SCORING, DTYPES, SHARDING, REFERENCES = (
-    ("auto", "packed", "padded"), ("float32", "bfloat16"), ("replicate", "shard"), ("start", "none")
+    ("auto", "packed", "padded"), ("float32", "bfloat16", "float64"), ("replicate", "shard"), ("start", "none")
 )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ class TrainConfig(Recipe):
     reference: str = "start"  # a frozen copy of the first weights (adapters: the same weights without them), or none
     beta: float = 0.0
     # ---- the machine ----------------------------------------------------------------------------------------------
-    dtype: str = "float32"  # of the weights
+    dtype: str = "float32"  # of the weights; float64 to tell a fault from rounding
     autocast: bool = False  # products in bfloat16, weights as they are
     gradient_checkpointing: bool = False  # activations of a layer are computed again in backward
     lora_rank: int = 0
@@ -202,7 +202,7 @@ def from_values(values: Mapping[str, Any], settings: Iterable[str] = ()) -> Trai
         near = difflib.get_close_matches(name, known, n=1)
         raise ValueError(f"{name}: unknown setting{f'; did you mean {near[0]!r}?' if near else ''}")
     start = preset(merged["preset"]).values() if merged.get("preset") else {}
-    return TrainConfig(**(start | {name: _tuples(value) for name, value in merged.items()}))
+    return TrainConfig(**(start | {name: tuples(value) for name, value in merged.items()}))
 
 
 def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,7 +221,3 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
