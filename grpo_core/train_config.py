@@ -155,6 +155,8 @@ class TrainConfig(Recipe):
         for name in ("lora_rank", "autocast", "drop_zero_std"):
             if getattr(self, name):
                 raise ValueError(f"trace_steps: found with {name} {getattr(self, name)}, allowed for a lesson: without")
+        if self.dtype != "float32":
+            raise ValueError(f"trace_steps: found with dtype {self.dtype}, allowed for a lesson: float32")
         if self.minibatches > 1 or self.micro_batch_rows:
             raise ValueError("trace_steps: found with minibatches or micro_batch_rows, allowed for a lesson: all rows at once")
         if unknown := [name for name in self.reward_functions if name not in REWARDS]:

@@ -48,7 +48,8 @@ class Trainer:
     def __init__(
         self, config: TrainConfig, engine: Engine = LOCAL, checkpoint: Checkpoint | None = None, policy: Policy | None = None
     ):
-        """`checkpoint` goes on from there; `policy` takes the place of `config.model` (it is trained in place)."""
+        """`checkpoint` goes on from there. `policy` takes the place of `config.model`: it is the reference, and a copy is
+        trained; without a reference it is trained itself."""
         if config.prompts_per_step % engine.processes:
             raise ValueError(
                 f"prompts_per_step: found {config.prompts_per_step} for {engine.processes} processes, allowed: a multiple"
@@ -77,22 +78,25 @@ class Trainer:
             self._go_on(checkpoint)
 
     def _load(self, policy: Policy | None, checkpoint: Checkpoint | None) -> tuple[Policy, Policy | None]:
-        config, dtype = self.config, getattr(torch, self.config.dtype)
-        policy = policy or load_policy(config.model, dtype)
+        config, dtype, kl = self.config, getattr(torch, self.config.dtype), needs_reference(self.config)
+
+        def first() -> Policy:
+            return policy or load_policy(config.model, dtype)
+
         if config.lora_rank:
-            policy = add_adapters(policy, config.lora_rank, config.lora_alpha, config.lora_targets, config.seed)
-            reference = AdaptersOff(policy) if needs_reference(config) else None
+            trained = add_adapters(first(), config.lora_rank, config.lora_alpha, config.lora_targets, config.seed)
+            reference = AdaptersOff(trained) if kl else None
             if checkpoint:
-                policy.load_adapters(checkpoint.model)
+                trained.load_adapters(checkpoint.model)
         else:
-            reference = policy if needs_reference(config) else None
+            reference = first() if kl else None
             if checkpoint:
-                policy = load_policy(str(checkpoint.model), dtype)
-            elif reference:
-                policy = policy.clone()
+                trained = load_policy(str(checkpoint.model), dtype)
+            else:
+                trained = reference.clone() if reference else first()
         if config.gradient_checkpointing:
-            policy.checkpoint_activations()
-        return policy, reference
+            trained.checkpoint_activations()
+        return trained, reference
 
     def _go_on(self, checkpoint: Checkpoint) -> None:
         self.step, self.best = checkpoint.state["step"], checkpoint.state["best"]

@@ -60,6 +60,7 @@ def refused(capsys, tmp_path, *settings: str) -> str:
             ["trace_steps=[0]", "prompts_per_step=9"],
             "trace_steps: found 9 prompts x 4, allowed for a lesson: at most 8 prompts",
         ),
+        (["trace_steps=[0]", "dtype=float64"], "trace_steps: found with dtype float64, allowed for a lesson: float32"),
         (["trace_steps=[0]", "lora_rank=2"], "trace_steps: found with lora_rank 2, allowed for a lesson: without"),
         (["trace_steps=[0]", "micro_batch_rows=2"], "trace_steps: found with minibatches or micro_batch_rows, allowed"),
         (
