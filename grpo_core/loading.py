@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from .decoding import make_room, read_few_rows_well
 from .logprobs import position_ids
 from .policy import Policy, first_line
 
@@ -44,6 +45,7 @@ def load_policy(name: str = "tiny", dtype: torch.dtype = torch.float32) -> Polic
     if info["missing_keys"]:  # transformers would train on with random numbers in their place
         absent = sorted(info["missing_keys"])
         raise ValueError(f"model: found {name!r} without {len(absent)} of its weights ({absent[0]}); was it saved completely?")
+    read_few_rows_well(model)
     policy = Policy(model, tokenizer, name)
     _prove_sampling(policy)
     _prove_projection(policy)
@@ -137,6 +139,7 @@ def _reorders(policy: Policy, ids: Tensor, mask: Tensor, limit: float) -> bool:
     _, moved = policy.extend(ids[:, :4], mask[:, :4], positions[:, :4], None)
     left = rows[kept]
     try:
+        make_room(moved, 1)
         for order in (rows, kept):
             policy.reorder(moved, order)
         got, _ = policy.extend(ids[left, 4:], mask[left], positions[left, 4:], moved)

@@ -40,7 +40,8 @@ def labels(batch: Batch) -> Int[Tensor, "B T"]:
 
 def log_softmax(logits: Float[Tensor, "N V"], temperature: float) -> Float[Tensor, "N V"]:
     """log p over the vocabulary at this temperature, in fp32 at least. The logits are divided exactly once, here."""
-    return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature, dim=-1)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return torch.log_softmax(logits if temperature == 1 else logits / temperature, dim=-1)  # a pass over the vocabulary less
 
 
 def gather(logprobs: Float[Tensor, "N V"], ids: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
@@ -50,7 +51,7 @@ def gather(logprobs: Float[Tensor, "N V"], ids: Int[Tensor, " N"]) -> Float[Tens
 
 def row_entropy(logprobs: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
     """-sum p log p in nats; a token of probability 0 adds 0."""
-    return -torch.where(logprobs > -torch.inf, logprobs.exp() * logprobs, 0.0).sum(-1)
+    return -(logprobs.exp() * logprobs.clamp(min=torch.finfo(logprobs.dtype).min)).sum(-1)
 
 
 def _chunk(project: Callable, hidden: Tensor, ids: Tensor, temperature: float, entropy_grad: bool):

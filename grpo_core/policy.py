@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from jinja2.exceptions import TemplateError
 from torch import Tensor
 
+from .decoding import make_room
 from .logprobs import position_ids
 
 
@@ -89,13 +90,15 @@ class Policy:
             out = self._body(input_ids=ids, attention_mask=mask.long(), cache=cache, use_cache=True, **extra)
         return out.last_hidden_state, out.cache
 
-    def prefill(self, ids: Int[Tensor, "N P"], mask: Bool[Tensor, "N P"], times: int):
-        """Hidden states [N·times D] of each prompt's last token and the cache behind it, repeated for its group."""
+    def prefill(self, ids: Int[Tensor, "N P"], mask: Bool[Tensor, "N P"], times: int, room: int):
+        """Hidden states [N·times D] of each prompt's last token and the cache behind it, repeated for its group, with room
+        for as many tokens more."""
         if not self.reorders_cache:
             ids, mask, times = ids.repeat_interleave(times, 0), mask.repeat_interleave(times, 0), 1
         hidden, cache = self.extend(ids, mask, position_ids(mask), None)
         if times > 1:
             self.reorder(cache, torch.arange(len(ids), device=ids.device).repeat_interleave(times))
+        make_room(cache, room)
         return hidden[:, -1].repeat_interleave(times, 0), cache
 
     @staticmethod
@@ -107,7 +110,7 @@ class Policy:
         """Raw logits of hidden states: the head, and the scaling that some architectures put behind it."""
         head: torch.nn.Module = self._causal_lm.get_output_embeddings()
         with self.forward_context():
-            logits = few_rows(head, hidden) if takes_few_rows(head, hidden) else head(hidden)
+            logits = head(hidden)
         config = self._causal_lm.config
         logits = logits * getattr(config, "logit_scale", 1.0) if getattr(config, "logit_scale", None) else logits
         logits = logits / config.logits_scaling if getattr(config, "logits_scaling", None) else logits
@@ -163,19 +166,6 @@ class Policy:
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self.tokenizer.all_special_ids
-
-
-def takes_few_rows(head: torch.nn.Module, hidden: Tensor) -> bool:
-    """A large plain head on a CPU, a few rows, no gradient: one token of a group being sampled."""
-    if type(head) is not torch.nn.Linear or head.bias is not None or torch.is_grad_enabled():
-        return False
-    return len(hidden) <= 16 and hidden.device.type == "cpu" and head.weight.numel() > 2**22
-
-
-def few_rows(head: torch.nn.Module, hidden: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
-    """The head with its weight as the left factor: twice as fast as `linear`, which would copy the weight first."""
-    assert isinstance(head.weight, Tensor)
-    return (head.weight @ hidden.T).T.contiguous()
 
 
 class AdaptersOff(Policy):

@@ -100,7 +100,7 @@ def generate(
     rows = torch.arange(len(ids), device=policy.device)  # those still in the batch
     alive = torch.ones_like(rows, dtype=torch.bool)  # without dropping, finished rows stay in it
     times = len(ids) // len(prompt_ids)
-    hidden, cache = policy.prefill(prompt_ids, prompt_mask, times)
+    hidden, cache = policy.prefill(prompt_ids, prompt_mask, times, recipe.max_completion_length)
     precision = torch.promote_types(policy.dtype, torch.float32)
     logprobs, kept = (torch.zeros(draws.shape, dtype=precision, device=policy.device) for _ in range(2))
     row_mask = prompt_mask.repeat_interleave(times, 0)

@@ -6,9 +6,10 @@ well: the two do not draw the same texts, and a text may end early.
 """
 
 import statistics
+from functools import partial
 
 import torch
-from peer import interleaved, median_ratio, smollm2, trl_trainer
+from peer import interleaved, median_ratio, seconds_in, smollm2, trl_trainer
 
 from grpo_core import Recipe, grpo_step, load_policy, sample, to_batch
 from grpo_core.packing import choose_scoring
@@ -31,14 +32,13 @@ class Ours:
     """This package on the prompt."""
 
     def __init__(self):
-        self.policy, self.counts = load_policy(smollm2()), list[int]()
+        self.policy = load_policy(smollm2())
         rollout = sample(self.policy, RECIPE.prompts, RECIPE)
         print(choose_scoring(self.policy, to_batch(rollout, "prompt_completion"), 1.0).reason)
         self.optimizer = make_optimizer(self.policy, RECIPE)
 
-    def sample(self) -> None:
-        rollout = sample(self.policy, RECIPE.prompts, RECIPE)
-        self.counts.append(int(rollout.completion_mask.sum()))
+    def sample(self) -> int:
+        return int(sample(self.policy, RECIPE.prompts, RECIPE).completion_mask.sum())
 
     def step(self) -> None:
         rollout = sample(self.policy, RECIPE.prompts, RECIPE)
@@ -48,17 +48,14 @@ class Ours:
 class Trls:
     """TRL on the same."""
 
-    def __init__(self, prompt: list[int], eos: torch.Tensor):
-        self.trainer, self.ids, self.eos, self.counts = (
-            trl_trainer(smollm2(), ROWS, WIDTH),
-            torch.tensor([prompt] * ROWS),
-            eos,
-            [],
-        )
+    def __init__(self):
+        policy = load_policy(smollm2())
+        self.trainer, self.eos = trl_trainer(smollm2(), ROWS, WIDTH), torch.tensor(sorted(policy.eos_ids))
+        self.ids = torch.tensor([policy.encode(PROMPT)] * ROWS)
         self.optimizer = torch.optim.AdamW(self.trainer.model.parameters(), lr=RECIPE.learning_rate)
 
     @torch.no_grad()
-    def sample(self) -> None:
+    def sample(self) -> int:
         model, how = self.trainer.model.eval(), self.trainer.generation_config
         out = model.generate(
             input_ids=self.ids, attention_mask=torch.ones_like(self.ids), generation_config=how, disable_compile=True
@@ -66,7 +63,7 @@ class Trls:
         model.train()
         ends = torch.isin(out[:, self.ids.shape[1] :], self.eos).long().cumsum(1)
         before = torch.nn.functional.pad(ends, (1, 0))[:, :-1]  # the end itself is sampled, what stands behind it is padding
-        self.counts.append(int((before == 0).sum()))
+        return int((before == 0).sum())
 
     def step(self) -> None:
         asked = [{"prompt": [{"role": "user", "content": PROMPT}]}] * ROWS
@@ -78,26 +75,23 @@ class Trls:
         self.optimizer.step()
 
 
-def compared(name: str, slow, fast) -> dict[str, list[float]]:
-    seconds = interleaved({"TRL": slow, "grpo_core": fast}, ROUNDS)
-    for who, values in seconds.items():
-        print(f"{name:8} {who:10} {statistics.median(values):6.2f} s (median of {ROUNDS})")
-    print(f"{name:8} TRL / grpo_core  {median_ratio(seconds['TRL'], seconds['grpo_core']):.2f} (median of pairs)", flush=True)
-    return seconds
+def built(kind: type, what: str):
+    return getattr(kind(), what)
 
 
 def main() -> None:
-    mine = Ours()
-    theirs = Trls(mine.policy.encode(PROMPT), torch.tensor(sorted(mine.policy.eos_ids)))
-    print("prompt tokens", theirs.ids.shape[1])
-    seconds = compared("sampling", theirs.sample, mine.sample)
-    per_token = {
-        name: [s / n for s, n in zip(seconds[name], counts[1:], strict=True)]
-        for name, counts in (("TRL", theirs.counts), ("grpo_core", mine.counts))
-    }
-    print("tokens sampled", theirs.counts[1:], mine.counts[1:])
-    print(f"per sampled token  TRL / grpo_core  {median_ratio(per_token['TRL'], per_token['grpo_core']):.2f}", flush=True)
-    compared("step", theirs.step, mine.step)
+    for what in ("sample", "step"):
+        calls = interleaved({"TRL": partial(built, Trls, what), "grpo_core": partial(built, Ours, what)}, ROUNDS)
+        seconds = {name: seconds_in(made) for name, made in calls.items()}
+        for name, values in seconds.items():
+            print(f"{what:6} {name:10} {statistics.median(values):6.2f} s (median of {ROUNDS})")
+        ratio = median_ratio(seconds["TRL"], seconds["grpo_core"])
+        print(f"{what:6} TRL / grpo_core  {ratio:.2f} (median of pairs)", flush=True)
+        if what == "sample":
+            counts = {name: [call.result for call in made] for name, made in calls.items()}
+            print("tokens sampled", counts)
+            each = {name: [s / n for s, n in zip(seconds[name], counts[name], strict=True)] for name in seconds}
+            print(f"per sampled token  TRL / grpo_core  {median_ratio(each['TRL'], each['grpo_core']):.2f}", flush=True)
 
 
 if __name__ == "__main__":

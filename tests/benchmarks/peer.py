@@ -1,12 +1,16 @@
 """What the benchmarks share: SmolLM2-135M, one ragged group, TRL's trainer on the very same tensors, and how to measure."""
 
+import multiprocessing
 import os
-import resource
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("CI", "1")
@@ -77,13 +81,61 @@ def seconds_of(run) -> float:
     return time.perf_counter() - start
 
 
-def interleaved(runs: dict, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each, in turns, so that whatever else the machine does falls on all alike. The first round warms up."""
-    seconds = {name: [] for name in runs}
-    for _ in range(rounds + 1):
-        for name, run in runs.items():
-            seconds[name].append(seconds_of(run))
-    return {name: values[1:] for name, values in seconds.items()}
+@dataclass(frozen=True)
+class Measured:
+    """One call of a run, in its own process."""
+
+    seconds: float
+    peak_mib: float  # the most memory that the process held meanwhile
+    result: Any
+
+
+def _serve(build: Callable[[], Callable[[], Any]], pipe: Connection) -> None:
+    torch.set_num_threads(THREADS)
+    run = build()
+    pipe.send("ready")
+    while pipe.recv():
+        run()  # some systems page a waiting process out: only the second of two calls counts
+        forget_peak()
+        start = time.perf_counter()
+        result = run()
+        pipe.send(Measured(time.perf_counter() - start, peak_mib(), result))
+
+
+class Worker:
+    """A run in a process of its own, which waits between two calls: no other run's memory, threads or caches in the way.
+    `build`, a function that a new process can import, makes it."""
+
+    def __init__(self, build: Callable[[], Callable[[], Any]]):
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(build, other), daemon=True)
+        self._process.start()
+        self._pipe.recv()
+
+    def __call__(self) -> Measured:
+        self._pipe.send(True)
+        return self._pipe.recv()
+
+    def stop(self) -> None:
+        self._pipe.send(False)
+        self._process.join()
+
+
+def interleaved(builds: dict[str, Callable[[], Callable[[], Any]]], rounds: int) -> dict[str, list[Measured]]:
+    """Each run's calls, in turns, so that whatever else the machine does falls on all alike."""
+    workers = {name: Worker(build) for name, build in builds.items()}
+    calls: dict[str, list[Measured]] = {name: [] for name in workers}
+    for _ in range(rounds):
+        for name, worker in workers.items():
+            calls[name].append(worker())
+    for worker in workers.values():
+        worker.stop()
+    return calls
+
+
+def seconds_in(calls: Sequence[Measured]) -> list[float]:
+    return [call.seconds for call in calls]
 
 
 def median_ratio(slow: list[float], fast: list[float]) -> float:
@@ -91,8 +143,14 @@ def median_ratio(slow: list[float], fast: list[float]) -> float:
 
 
 def peak_mib() -> float:
-    """The most memory that this process has held, MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """The most memory that this process has held since `forget_peak`, MiB. (`ru_maxrss` would begin with the parent's.)"""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def forget_peak() -> None:
+    """From here on the peak counts from what the process holds now."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def machine_gflops(rows: int = 512, inner: int = 576, outer: int = 1536) -> float:
