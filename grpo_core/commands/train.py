@@ -13,6 +13,7 @@ from tqdm import tqdm
 from ..checkpoint import WRITE_ERRORS, Checkpoint, newest, prune, save
 from ..convention import tuples
 from ..engine import LOCAL, Engine
+from ..memory import keep_freed_memory
 from ..recorder import Recorder
 from ..train_config import TrainConfig, from_toml, from_values
 from ..trainer import StepRecord, Trainer
@@ -74,6 +75,7 @@ class Run:
         self.main = self.engine.process == 0
         checkpoint = start_of(config, resume, self.say)
         self.engine.wait()  # nobody writes before everybody has read
+        keep_freed_memory()
         self.trainer = Trainer(config, self.engine, checkpoint)
         self.recorder = Recorder(self.out, self.trainer.step) if self.main else None
         self.saved = self.trainer.step if checkpoint else -1

@@ -12,6 +12,7 @@ import torch
 from peer import interleaved, median_ratio, seconds_in, smollm2, trl_trainer
 
 from grpo_core import Recipe, grpo_step, load_policy, sample, to_batch
+from grpo_core.memory import keep_freed_memory
 from grpo_core.packing import choose_scoring
 from grpo_core.step import make_optimizer
 
@@ -32,6 +33,7 @@ class Ours:
     """This package on the prompt."""
 
     def __init__(self):
+        keep_freed_memory()  # as the train command does
         self.policy = load_policy(smollm2())
         rollout = sample(self.policy, RECIPE.prompts, RECIPE)
         print(choose_scoring(self.policy, to_batch(rollout, "prompt_completion"), 1.0).reason)

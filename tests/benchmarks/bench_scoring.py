@@ -11,6 +11,7 @@ from peer import LENGTHS, group, interleaved, machine_gflops, median_ratio, seco
 from torch import linspace
 
 from grpo_core import LossConfig, load_policy, policy_loss, score_tokens
+from grpo_core.memory import keep_freed_memory
 from grpo_core.packing import choose_scoring, packs_of
 
 ROUNDS = 3
@@ -40,6 +41,7 @@ def trls(trainer, batch):
 
 
 def packed():
+    keep_freed_memory()  # as the train command does
     policy = load_policy(smollm2())
     batch = group(policy.vocab_size)
     print("packed:", choose_scoring(policy, batch, 1.0, "packed").reason)
