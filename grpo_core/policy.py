@@ -90,7 +90,7 @@ class Policy:
             out = self._body(input_ids=ids, attention_mask=mask.long(), cache=cache, use_cache=True, **extra)
         return out.last_hidden_state, out.cache
 
-    def prefill(self, ids: Int[Tensor, "N P"], mask: Bool[Tensor, "N P"], times: int, room: int):
+    def prefill(self, ids: Int[Tensor, "N P"], mask: Bool[Tensor, "N P"], times: int, room: int = 0):
         """Hidden states [N·times D] of each prompt's last token and the cache behind it, repeated for its group, with room
         for as many tokens more."""
         if not self.reorders_cache:
@@ -156,16 +156,21 @@ class Policy:
 
     def piece(self, token_id: int) -> str:
         """One token as text, its leading space kept; a lone byte of a character as its byte."""
-        if not 0 <= token_id < len(self.tokenizer):
-            return f"<{token_id}>"
-        raw = self.tokenizer.convert_ids_to_tokens(token_id)
-        text = self.tokenizer.decode([token_id], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        if "\ufffd" in text or not text:
-            return raw
-        return " " + text if raw.startswith("\u2581") and not text.startswith(" ") else text
+        return piece_of(self.tokenizer, token_id)
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self.tokenizer.all_special_ids
+
+
+def piece_of(tokenizer, token_id: int) -> str:
+    """One token of this tokenizer as text."""
+    if not 0 <= token_id < len(tokenizer):
+        return f"<{token_id}>"
+    raw = tokenizer.convert_ids_to_tokens(token_id)
+    text = tokenizer.decode([token_id], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    if "\ufffd" in text or not text:
+        return raw
+    return " " + text if raw.startswith("\u2581") and not text.startswith(" ") else text
 
 
 class AdaptersOff(Policy):
