@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .policy import first_line
+from .policy import Policy, first_line
+from .rollout import encode_prompt
 from .tiny.questions import draw_question
 from .train_config import TrainConfig
 
@@ -29,7 +30,11 @@ class Prompts:
 
     def of_step(self, step: int, count: int) -> list[Row]:
         """The rows of one step."""
-        return [self._at(place) for place in range(step * count, (step + 1) * count)]
+        return self.between(step * count, (step + 1) * count)
+
+    def between(self, first: int, last: int) -> list[Row]:
+        """The rows from one place of the run's order up to another."""
+        return [self._at(place) for place in range(first, last)]
 
     def _at(self, place: int) -> Row:
         epoch, within = divmod(place, len(self.rows))
@@ -167,3 +172,12 @@ def load_prompts(config: TrainConfig, name: str | None = None) -> Prompts:
     if source is None:
         source = from_file if Path(name).is_file() or name.endswith((".jsonl", ".json")) else from_datasets
     return source(config, name)
+
+
+READ_AHEAD = 2048  # prompts; seconds of work
+
+
+def refuse_long_prompts(policy: Policy, prompts: Prompts, rows: list[Row], who: str, config: TrainConfig) -> None:
+    """A prompt without room for an answer should not end a run hours later. Raises ValueError that names the first."""
+    for number, row in enumerate(rows[:READ_AHEAD], start=1):
+        encode_prompt(policy, prompts.text(row), config, f"{who}: prompt {number}")

@@ -5,6 +5,7 @@ the kept mass stands beside them. A row ends at its first EOS, which counts; not
 """
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -47,25 +48,31 @@ def sample(
 
 def encode_prompts(policy: Policy, prompts: tuple[str, ...], recipe: Recipe) -> tuple[Int[Tensor, "N P"], Bool[Tensor, "N P"]]:
     """Ids and mask of every prompt, padded on the left so that all completions start in one column."""
-    encoded = [policy.encode(prompt) for prompt in prompts]
-    for number, (prompt, ids) in enumerate(zip(prompts, encoded, strict=True), start=1):
-        if not ids:
-            raise ValueError(f"prompts: prompt {number} ({prompt[:40]!r}) becomes 0 tokens, allowed: at least 1")
-        if max(ids) >= policy.vocab_size:
-            raise ValueError(
-                f"prompts: prompt {number} has the id {max(ids)}, allowed: below {policy.vocab_size} "
-                f"(the tokenizer of {policy.name!r} knows more tokens than the model)"
-            )
-        room = policy.max_length and policy.max_length - recipe.max_completion_length
-        if room is not None and len(ids) > room:
-            raise ValueError(
-                f"prompts: prompt {number} has {len(ids)} tokens, allowed: {max(room, 0)} (the model reads "
-                f"{policy.max_length}, of which max_completion_length takes {recipe.max_completion_length})"
-            )
+    numbered = enumerate(prompts, start=1)
+    encoded = [encode_prompt(policy, prompt, recipe, f"prompts: prompt {number}") for number, prompt in numbered]
     width = max(map(len, encoded))
     ids = torch.tensor([[policy.pad_id] * (width - len(row)) + row for row in encoded], device=policy.device)
     mask = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in encoded], device=policy.device)
     return ids, mask
+
+
+def encode_prompt(policy: Policy, prompt: str, recipe: Recipe, who: str) -> list[int]:
+    """Its ids. Raises ValueError, in `who`'s name, where the model cannot read it or has no room left to answer."""
+    ids = policy.encode(prompt)
+    if not ids:
+        raise ValueError(f"{who} ({prompt[:40]!r}) becomes 0 tokens, allowed: at least 1")
+    if max(ids) >= policy.vocab_size:
+        raise ValueError(
+            f"{who} has the id {max(ids)}, allowed: below {policy.vocab_size} "
+            f"(the tokenizer of {policy.name!r} knows more tokens than the model)"
+        )
+    room = policy.max_length and policy.max_length - recipe.max_completion_length
+    if room is not None and len(ids) > room:
+        raise ValueError(
+            f"{who} has {len(ids)} tokens, allowed: {max(room, 0)} (the model reads "
+            f"{policy.max_length}, of which max_completion_length takes {recipe.max_completion_length})"
+        )
+    return ids
 
 
 def draws_of(recipe: Recipe, rows: int) -> Float[Tensor, "B C"]:
@@ -134,6 +141,30 @@ def _filters(recipe: Recipe) -> LogitsProcessorList:
     if recipe.top_p < 1:
         filters.append(TopPLogitsWarper(top_p=recipe.top_p))
     return filters
+
+
+def widened(rollout: Rollout, prompt: int, completion: int, pad_id: int) -> Rollout:
+    """The rollout with padding up to these widths: prompts on the left, completions on the right."""
+    if (prompt, completion) == (rollout.prompt_mask.shape[1], rollout.completion_mask.shape[1]):
+        return rollout
+    wider: dict[str, Any] = {}
+    for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "sampler_logprobs", "kept_mass"):
+        values = getattr(rollout, name)
+        more = (prompt if name.startswith("prompt") else completion) - values.shape[1]
+        padding = (more, 0) if name.startswith("prompt") else (0, more)
+        wider[name] = torch.nn.functional.pad(values, padding, value=pad_id if name.endswith("_ids") else 0)
+    return replace(rollout, **wider)
+
+
+def rows_of(rollout: Rollout, index: Tensor) -> Rollout:
+    """These rows of a rollout; prompts stay as they are, for the group ids point to them."""
+    picked: dict[str, Any] = {}
+    for name, value in vars(rollout).items():
+        if isinstance(value, Tensor):
+            picked[name] = value[index]
+        elif name in ("finish_reasons", "completions", "rewards"):
+            picked[name] = tuple(value[row] for row in index.tolist())
+    return replace(rollout, **picked)
 
 
 def to_batch(rollout: Rollout, layout: str, mask_truncated: bool = False) -> Batch:

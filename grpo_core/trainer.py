@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from .advantages import group_advantages
 from .checkpoint import WRITE_ERRORS, Checkpoint
-from .data import Row, load_prompts
+from .data import READ_AHEAD, Row, load_prompts, refuse_long_prompts
 from .engine import LOCAL, Engine
 from .loading import add_adapters, load_policy
 from .packing import Scoring, choose_scoring
 from .policy import AdaptersOff, Policy
 from .rewards import Rewards
-from .rollout import draws_of, sample, to_batch
+from .rollout import draws_of, rows_of, sample, to_batch, widened
 from .run_metrics import reward_metrics, update_metrics
 from .snapshot import save_snapshot
 from .step import grpo_step, make_optimizer, rewards_after_edits
@@ -76,6 +75,7 @@ class Trainer:
         self.best = -float("inf")
         if checkpoint:
             self._go_on(checkpoint)
+        self._refuse_long_prompts()
 
     def _load(self, policy: Policy | None, checkpoint: Checkpoint | None) -> tuple[Policy, Policy | None]:
         config, dtype, kl = self.config, getattr(torch, self.config.dtype), needs_reference(self.config)
@@ -97,6 +97,15 @@ class Trainer:
         if config.gradient_checkpointing:
             trained.checkpoint_activations()
         return trained, reference
+
+    def _refuse_long_prompts(self) -> None:
+        """Of those that the run asks first, and of the evaluation's."""
+        config, start = self.config, self.step * self.config.prompts_per_step
+        asked = self.prompts.between(start, min(start + READ_AHEAD, config.steps * config.prompts_per_step))
+        refuse_long_prompts(self.policy, self.prompts, asked, f"data, from step {self.step} on", config)
+        if config.eval_data:
+            found = self.eval_prompts.first(config.eval_prompts)
+            refuse_long_prompts(self.policy, self.eval_prompts, found, "eval_data", config)
 
     def _go_on(self, checkpoint: Checkpoint) -> None:
         self.step, self.best = checkpoint.state["step"], checkpoint.state["best"]
@@ -217,27 +226,3 @@ def without_zero_std(rollout: Rollout, config: TrainConfig) -> Rollout:
     if not len(kept):
         return replace(rollout, completion_mask=torch.zeros_like(rollout.completion_mask))
     return rows_of(rollout, kept)
-
-
-def widened(rollout: Rollout, prompt: int, completion: int, pad_id: int) -> Rollout:
-    """The rollout with padding up to these widths: prompts on the left, completions on the right."""
-    if (prompt, completion) == (rollout.prompt_mask.shape[1], rollout.completion_mask.shape[1]):
-        return rollout
-    wider: dict[str, Any] = {}
-    for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "sampler_logprobs", "kept_mass"):
-        values = getattr(rollout, name)
-        more = (prompt if name.startswith("prompt") else completion) - values.shape[1]
-        padding = (more, 0) if name.startswith("prompt") else (0, more)
-        wider[name] = torch.nn.functional.pad(values, padding, value=pad_id if name.endswith("_ids") else 0)
-    return replace(rollout, **wider)
-
-
-def rows_of(rollout: Rollout, index: Tensor) -> Rollout:
-    """These rows of a rollout; prompts stay as they are, for the group ids point to them."""
-    picked: dict[str, Any] = {}
-    for name, value in vars(rollout).items():
-        if isinstance(value, Tensor):
-            picked[name] = value[index]
-        elif name in ("finish_reasons", "completions", "rewards"):
-            picked[name] = tuple(value[row] for row in index.tolist())
-    return replace(rollout, **picked)

@@ -106,7 +106,8 @@ def test_reasoning_gym_brings_its_questions_and_its_own_score():
 def test_an_evaluation_is_scored_as_its_own_data_says():
     # another way to write the answer is right in a countdown and wrong in a sum
     require("reasoning_gym")
-    task = {"data": "reasoning-gym:chain_sum", "eval_data": "reasoning-gym:countdown", "eval_prompts": 2}
+    task = {"data": "reasoning-gym:chain_sum", "eval_data": "reasoning-gym:countdown", "eval_prompts": 1, "seed": 2}
+    task["max_completion_length"] = 4  # the question leaves room for 7 tokens
     trainer = Trainer(TrainConfig(reward_functions=("reasoning-gym",), reward_weights=(1.0,), **task))
     (row,) = trainer.eval_prompts.first(1)
     answers = (f"({row['answer']})", row["answer"])
@@ -119,3 +120,28 @@ def test_an_evaluation_asks_the_first_rows_of_its_own_data(jsonl):
     trainer, asked = Trainer(TrainConfig(eval_data=str(jsonl), eval_prompts=3, **settings)), []
     trainer.eval_rewards.functions = [lambda texts, answers, ends, rows: asked.extend(rows) or [7.0] * len(rows)]
     assert trainer.evaluate()["eval/reward"] == 7.0 and asked == [row for row in QUESTIONS[:3] for _ in range(4)]
+
+
+@pytest.fixture
+def one_too_long(tmp_path):
+    """Seven short questions, and one of about 400 tokens; the built-in model reads 256."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*QUESTIONS, {"prompt": "1 + " * 200}])))
+    return path
+
+
+@pytest.mark.parametrize("name", ["data", "eval_data"])
+def test_a_prompt_without_room_for_an_answer_is_refused_before_anything_is_sampled(one_too_long, tmp_path, capsys, name):
+    settings = {"out": tmp_path / "out", "steps": 8, "prompts_per_step": 1, "group_size": 2, name: one_too_long}
+    assert main(["train", *(f"--set={key}={value}" for key, value in settings.items())]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(name) and "tokens, allowed: 240 (the model reads 256" in error and error.count("\n") == 1
+
+
+def test_prompts_that_the_run_never_asks_are_not_read(one_too_long):
+    settings = {"data": str(one_too_long), "prompts_per_step": 1, "group_size": 2}
+    orders = {seed: load_prompts(TrainConfig(seed=seed, **settings)).of_step(0, 8) for seed in range(20)}
+    late = next(seed for seed, rows in orders.items() if len(rows[7]["prompt"]) > 100)
+    Trainer(TrainConfig(seed=late, steps=7, **settings))
+    with pytest.raises(ValueError, match="data, from step 0 on: prompt 8 has"):
+        Trainer(TrainConfig(seed=late, steps=8, **settings))
