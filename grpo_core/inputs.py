@@ -27,6 +27,7 @@ class LossInputs:
     reward_weights: tuple[float, ...] = (1.0,)
     group_ids: Int[Tensor, " B"] | None = None
     advantages: Float[Tensor, "B T"] | None = None  # as the trainer stored them; used where there are no rewards
+    stored_first: bool = False  # the loss takes the stored advantages though there are rewards
     truncated: Bool[Tensor, " B"] | None = None  # the row was cut off, not finished
     width: int = 0  # scored positions of the whole row, prompt included: S - 1; 0 = as wide as the mask
     max_completion_length: int = 0  # what the trainer allowed; 0 = the width of the mask
@@ -40,9 +41,9 @@ class LossInputs:
         return cls(
             mask=trace.batch.completion_columns(), policy_logprobs=terms.policy_logprobs, old_logprobs=trace.old_logprobs,
             ref_logprobs=trace.ref_logprobs, sampler_logprobs=trace.batch.sampler_logprobs, entropy=terms.entropy,
-            rewards=rewards_after_edits(trace.rollout, trace.recipe), reward_weights=trace.recipe.reward_weights,
-            group_ids=trace.rollout.group_ids,
-            truncated=torch.tensor([reason == "length" for reason in trace.rollout.finish_reasons]),
+            rewards=rewards_after_edits(trace.sampled(), trace.recipe), reward_weights=trace.recipe.reward_weights,
+            group_ids=trace.sampled().group_ids,
+            truncated=torch.tensor([reason == "length" for reason in trace.sampled().finish_reasons]),
             width=trace.batch.row_ids().shape[1] - 1, max_completion_length=trace.recipe.max_completion_length,
         )  # fmt: skip
 
@@ -72,17 +73,33 @@ def _policy_and_entropy(batch: Batch, derived: list[str]) -> tuple[Tensor, Tenso
         return batch.policy_logprobs, batch.entropy
     if batch.logits is None:
         raise ValueError("policy_logprobs: found neither policy_logprobs nor logits, needed for every loss")
-    scored = batch.logits[:, batch.token_positions() - 1].float()
-    rows = log_softmax(scored.flatten(0, 1), float(batch.meta.get("temperature") or 1.0))
-    shape = batch.trained_mask().shape
+    logprobs, entropies = _of_logits(batch)
     policy, entropy = batch.policy_logprobs, batch.entropy
     if policy is None:
-        policy = torch.where(batch.trained_mask(), gather(rows, labels(batch).flatten()).view(shape), 0.0)
+        policy = torch.where(batch.trained_mask(), logprobs, 0.0)
         derived.append("policy_logprobs: taken from the logits at the sampling temperature")
     if entropy is None:
-        entropy = row_entropy(rows).view(shape)
+        entropy = entropies
         derived.append("entropy: taken from the logits at the sampling temperature")
     return policy, entropy
+
+
+def _of_logits(batch: Batch) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """Each column's log-prob and entropy, a row at a time: logits may lie on the disk, and be larger than the memory."""
+    assert batch.logits is not None
+    predicting, ids = batch.token_positions() - 1, labels(batch)
+    outside = ((ids < 0) | (ids >= batch.logits.shape[-1])).nonzero()
+    if len(outside):
+        row, column = outside[0].tolist()
+        raise ValueError(
+            f"logits: found {batch.logits.shape[-1]} numbers per position, but row {row} trains the id {int(ids[row, column])}"
+        )
+    pairs = []
+    for row, logits in enumerate(batch.logits):
+        rows = log_softmax(logits[predicting].float(), float(batch.meta.get("temperature") or 1.0))
+        pairs.append((gather(rows, ids[row]), row_entropy(rows)))
+    logprobs, entropies = (torch.stack(values) for values in zip(*pairs, strict=True))
+    return logprobs, entropies
 
 
 def _or_policy(
@@ -143,7 +160,7 @@ def _truncated(batch: Batch, derived: list[str]) -> Tensor | None:
 
 def missing(inputs: LossInputs, convention: Convention) -> tuple[str, ...]:
     """The fields that this convention needs and this batch lacks; never replaced by zeros."""
-    rewards_stand_in = inputs.rewards is None and inputs.advantages is not None
+    rewards_stand_in = inputs.advantages is not None and (inputs.rewards is None or inputs.stored_first)
     reward_kl = convention.reward_kl != "none" and not rewards_stand_in
     kl_reads_ratio = convention.beta != 0 and convention.kl_gradient in ("times-ratio", "weighted-straight-through")
     reads_ratio = convention.surrogate != "log-prob" or kl_reads_ratio

@@ -104,8 +104,8 @@ def token(trace):
 def evidence(policy, trained, trace, token):
     """All that a check may ask for, about the first update."""
     after = logprobs_after(trained, trace)
-    return Evidence(
-        trace=trace, policy=policy, token=token, row=vocabulary_row(policy, trace, 0, *token),
+    return Evidence.of_trace(
+        trace, policy=policy, token=token, row=vocabulary_row(policy, trace, 0, *token),
         effect=update_effect(trace, 0, after),
     )  # fmt: skip
 

@@ -108,7 +108,7 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch):
     assert "found '.pt', allowed: .json or .safetensors" in refusal(written(tmp_path, TWO, "batch.pt"))
     (tmp_path / "folder.json").mkdir()
     assert "found something that is not a file" in refusal(tmp_path / "folder.json")
-    monkeypatch.setattr("grpo_core.batch_file.files.MAX_JSON_BYTES", 10)
+    monkeypatch.setattr("grpo_core.batch_file.reading.MAX_JSON_BYTES", 10)
     assert "allowed: at most 10 in .json; .safetensors holds any size" in refusal(written(tmp_path, TWO))
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .fields import FIELDS, REWARD, TEXTS, BadField, short
+from .reading import MAPPED_BYTES
 
 MAX_CELLS = 2**26  # of one field of a JSON file, padding included
 
@@ -23,11 +24,12 @@ class Cells:
 
 
 def cells_of_json(name: str, value: Any, fill: int) -> Cells:
-    """One field of a JSON file. Ragged rows are padded: token ids with `fill`, the rest with 0."""
+    """One field of a JSON file, or of a program's own rows (lists or tensors [width]). Ragged rows are padded: token ids with
+    `fill`, the rest with 0."""
     field, rows = FIELDS[name], a_list(name, value, FIELDS[name].allowed)
     if not rows:
         raise BadField(name, "an empty list", field.allowed)
-    nested = isinstance(rows[0], list) or len(field.axes[0]) > 1
+    nested = isinstance(rows[0], (list, Tensor)) or len(field.axes[0]) > 1
     if not nested:
         values = _row(name, None, rows)
         return Cells(values, None, _nulls(name, rows, values))
@@ -46,6 +48,8 @@ def a_list(name: str, value: Any, allowed: str, row: int | None = None) -> list:
 
 def _part(name: str, row: int, value: Any) -> Tensor:
     """One row: [width], or [width V] for logits."""
+    if isinstance(value, Tensor):
+        return _tensor_row(name, row, value)
     values = a_list(name, value, FIELDS[name].allowed, row)
     if max(map(len, FIELDS[name].axes)) < 3:
         return _row(name, row, values)
@@ -62,6 +66,16 @@ def _row(name: str, row: int | None, values: list) -> Tensor:
         place = cells.index(None)
         raise BadField(name, short(values[place]), FIELDS[name].allowed, place if row is None else row)
     return torch.tensor(cells, dtype=kind.dtype)
+
+
+def _tensor_row(name: str, row: int, tensor: Tensor) -> Tensor:
+    kind, shape = FIELDS[name].kind, f"a tensor of shape {list(tensor.shape)}, {tensor.dtype}"
+    if tensor.dim() != 1 or tensor.is_complex() or not FIELDS[name].columns:
+        raise BadField(name, shape, FIELDS[name].allowed, row)
+    values, right = kind.of_tensor(tensor.detach().cpu())
+    if not right.all():
+        raise BadField(name, short(tensor[~right][0].item()), FIELDS[name].allowed, row)
+    return values.to(kind.dtype)
 
 
 def _same_width(name: str, parts: Sequence[Tensor], row: int | None = None) -> None:
@@ -103,6 +117,8 @@ def cells_of_tensor(name: str, tensor: Tensor) -> Cells:
         raise BadField(name, f"{shape}, {tensor.dtype}", field.allowed)
     if 0 in tensor.shape:
         raise BadField(name, shape, "at least one row and one column")
+    if len(tensor.shape) == 3 and tensor.is_floating_point() and tensor.numel() * tensor.element_size() >= MAPPED_BYTES:
+        return Cells(tensor, (tensor.shape[1],) * len(tensor))  # as they lie on the disk, half precision too
     values, right = field.kind.of_tensor(tensor)
     if not right.all():
         place = tuple((~right).nonzero()[0].tolist())

@@ -5,11 +5,13 @@ Every refusal is one `BadField` line: field, row, what was found, what is allowe
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..convention import Convention
 
 FLOAT32_LIMIT = 3.4028235677973362e38  # from here on a finite number rounds to infinity
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -30,7 +32,7 @@ def short(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int) and abs(value) >= 2**64:
         return "a whole number of more than 64 bits"
-    text = ascii(value)
+    text = ascii(value[:41] if isinstance(value, str) else value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
@@ -172,3 +174,4 @@ _NAMES: Mapping[Setting, str] = {
 }
 META: Mapping[str, Setting] = {name: setting for setting, names in _NAMES.items() for name in names.split()}
 REPORTED: Mapping[str, Setting] = dict.fromkeys(("loss", "kl", "entropy", "clip_fraction", "num_items", "grad_norm"), REAL)
+CONVENTION = frozenset(f.name for f in fields(Convention))  # settings that the format has no name for may stand in `meta`

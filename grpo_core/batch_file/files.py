@@ -14,28 +14,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from ..batch import Batch
 from .cells import numbers_of
 from .document import KNOWN, batch_of_document
-from .fields import FIELDS, META, TEXTS, BadField
+from .fields import CONVENTION, FIELDS, META, TEXTS, BadField
+from .reading import Document, read_json, read_safetensors, reason
 from .rows import starts
 
-MAX_JSON_BYTES = 2**28
 MAX_HEADER_BYTES = 99_000_000  # the safetensors library refuses headers above 100 MB
-Document = dict[str, Any]
 
 
 def load_batch(path: str | Path) -> Batch:
-    """Read a batch file. Raises ValueError with one line: file, field, row, what was found, what is allowed."""
+    """Read a batch file. Tensors of 64 MiB and more, logits above all, stay on the disk: `batch.rows(index)` reads those rows.
+
+    Raises ValueError with one line: file, field, row, what was found, what is allowed.
+    """
     path = Path(path)
     try:
-        return batch_of_document(*_encoding(path, READERS)(path))
+        return batch_of_content(*_encoding(path, READERS)(path))
     except BadField as error:
-        raise ValueError(f"{_name(path)}: {error}") from error
+        raise ValueError(f"{shown(path)}: {error}") from error
 
 
 def save_batch(batch: Batch, path: str | Path) -> None:
@@ -51,14 +53,14 @@ def save_batch(batch: Batch, path: str | Path) -> None:
             with suppress(OSError, ValueError):  # moved away, or never made
                 temporary.unlink()
     except BadField as error:
-        raise ValueError(f"{_name(path)}: {error}") from error
+        raise ValueError(f"{shown(path)}: {error}") from error
     except (OSError, ValueError, SafetensorError) as error:
-        raise ValueError(f"{_name(path)}: cannot be written ({_reason(error)})") from error
+        raise ValueError(f"{shown(path)}: cannot be written ({reason(error)})") from error
 
 
 def remarks(batch: Batch) -> tuple[str, ...]:
     """What a reader should know of the file: masks that were derived, names that the format does not have."""
-    unknown = [*batch.extra, *(f"meta.{key}" for key in batch.meta if key not in META)]
+    unknown = [*batch.extra, *(f"meta.{key}" for key in batch.meta if key not in META and key not in CONVENTION)]
     return (*batch.derived, *(f"{ascii(name[:60])[1:-1]}: not a name of the batch format, kept as it is" for name in unknown))
 
 
@@ -68,74 +70,26 @@ def _encoding(path: Path, table: Mapping[str, Callable]) -> Callable:
     return table[path.suffix.lower()]
 
 
-def _name(path: Path) -> str:
+def shown(path: Path) -> str:
+    """A file's name in a message of one line."""
     return str(path) if str(path).isprintable() else ascii(str(path))
 
 
-def _reason(error: Exception) -> str:
-    return " ".join((getattr(error, "strerror", None) or str(error)).split())
-
-
 # ---- reading ---------------------------------------------------------------------------------------------------------------
-def _read_json(path: Path) -> tuple[Document, dict[str, Tensor]]:
-    _refuse_unreadable(path)
-    size = path.stat().st_size
-    if size > MAX_JSON_BYTES:
-        raise BadField("content", f"{size} bytes", f"at most {MAX_JSON_BYTES} in .json; .safetensors holds any size")
-    try:
-        return _parsed(path.read_bytes().decode("utf-8-sig")), {}
-    except UnicodeDecodeError as error:
-        raise BadField("content", f"a byte that is not UTF-8 at {error.start}", "JSON") from error
-
-
-def _refuse_unreadable(path: Path) -> None:
-    try:
-        if path.is_file():  # not a folder, not a pipe
-            path.open("rb").close()
-            return
-        found = "something that is not a file" if path.exists() else "no such file"
-    except (OSError, ValueError) as error:
-        found = f"a file that cannot be opened ({_reason(error)})"
-    raise BadField("content", found, "a readable file")
-
-
-def _parsed(text: str) -> Document:
-    try:
-        document = json.loads(text, object_pairs_hook=_each_once)
-    except BadField:
-        raise
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else _reason(error)
-        raise BadField("content", f"text that is not JSON ({reason})", "one JSON object") from error
-    if not isinstance(document, dict):
-        raise BadField("content", f"a JSON {type(document).__name__}", "one JSON object")
-    return document
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> Document:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise BadField(ascii(next(name for name in names if names.count(name) > 1)), "the name twice", "once")
-    return document
-
-
-def _read_safetensors(path: Path) -> tuple[Document, dict[str, Tensor]]:
-    _refuse_unreadable(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get("grpo", "{}")
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # not tied to the file on disk
-    except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as error:
-        raise BadField("content", f"no safetensors file ({_reason(error)[:200]})", "a whole safetensors file") from error
-    document = _parsed(text)
+def batch_of_content(document: Document, tensors: Mapping[str, Tensor]) -> Batch:
+    """What a file held as a checked batch. Raises BadField."""
     for name in tensors:
         if name in document or (name in KNOWN and name not in FIELDS):
             raise BadField(ascii(name), "a tensor", "one of tensor and metadata, texts and objects in the metadata")
-    return document, tensors
+    try:
+        return batch_of_document(document, tensors)
+    except RecursionError as error:
+        raise BadField("content", "text that is not JSON (nested too deeply)", "one JSON object") from error
+    except MemoryError as error:
+        raise BadField("content", "more than there is memory for", "a batch that fits") from error
 
 
-READERS = {".json": _read_json, ".safetensors": _read_safetensors}
+READERS = {".json": read_json, ".safetensors": read_safetensors}
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------------
@@ -184,7 +138,7 @@ def _dumped(name: str, value: Any) -> str:
     try:
         return json.dumps(_quoted(value), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadField(name, f"a value that JSON cannot hold ({_reason(error)})", "numbers, texts, lists, objects") from error
+        raise BadField(name, f"a value that JSON cannot hold ({reason(error)})", "numbers, texts, lists, objects") from error
 
 
 def _quoted(value: Any) -> Any:
