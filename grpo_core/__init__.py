@@ -10,12 +10,13 @@
 one, `metrics` names what is logged. Nothing here imports gradio, plotly or the lessons.
 """
 
+from . import capture
 from .advantages import group_advantages
 from .aggregation import Totals
 from .batch_file import load_batch, save_batch
 from .config import Recipe
 from .convention import LossConfig
-from .doctor import CHECKS, Evidence, Finding, run_checks
+from .doctor import CHECKS, Diagnosis, Evidence, Finding, diagnose, run_checks
 from .loading import load_policy
 from .logprobs import score_tokens
 from .loss import policy_loss
@@ -27,7 +28,8 @@ from .trace_batch import batch_of_trace
 from .types import Advantages, Batch, LossTerms, Rollout, StepTrace, Update
 
 __all__ = [
-    "CHECKS", "AdaptersOff", "Advantages", "Batch", "Evidence", "Finding", "LossConfig", "LossTerms", "Policy", "Recipe",
-    "Rollout", "StepTrace", "Totals", "Update", "batch_of_trace", "group_advantages", "grpo_step", "load_batch", "load_policy",
-    "policy_loss", "replay", "reweigh", "run_checks", "sample", "save_batch", "score_tokens", "summarize", "to_batch",
+    "CHECKS", "AdaptersOff", "Advantages", "Batch", "Diagnosis", "Evidence", "Finding", "LossConfig", "LossTerms",
+    "Policy", "Recipe", "Rollout", "StepTrace", "Totals", "Update", "batch_of_trace", "capture", "diagnose",
+    "group_advantages", "grpo_step", "load_batch", "load_policy", "policy_loss", "replay", "reweigh", "run_checks",
+    "sample", "save_batch", "score_tokens", "summarize", "to_batch",
 ]  # fmt: skip

@@ -79,10 +79,10 @@ KL_GRADIENT_SLOPE = {
 
 def _kl_slopes(trace: StepTrace, terms: LossTerms) -> Slopes:
     mask, config = trace.batch.trained_mask(), trace.recipe
-    assert trace.batch.sampler_logprobs is not None
-    against = {"ref": trace.ref_logprobs, "sampler": trace.batch.sampler_logprobs}[config.kl_against]
+    ref, sampler = trace.known(trace.ref_logprobs), trace.known(trace.batch.sampler_logprobs)
+    against = {"ref": ref, "sampler": sampler}[config.kl_against]
     x = torch.where(mask, terms.policy_logprobs - against, 0.0)
-    apart = torch.where(mask, terms.policy_logprobs - trace.batch.sampler_logprobs, 0.0)
+    apart = torch.where(mask, terms.policy_logprobs - sampler, 0.0)
     sampled = apart.clamp(-80.0, 80.0).exp()
     sampled = sampled, torch.where(apart.abs() <= 80.0, sampled, 0.0)
     bounded = x.clamp(-config.kl_input_bound, config.kl_input_bound)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .advantages import batch_advantages
+from .advantages import batch_advantages, group_advantages
 from .convention import AdvantageConfig, Convention, LossConfig, part
 from .inputs import LossInputs, missing
 from .loss import policy_loss, times, token_weights, totals_of
@@ -103,14 +103,23 @@ def reaggregated(inputs: LossInputs, evaluation: Evaluation, aggregation: str) -
 def advantages_of(inputs: LossInputs, mask: Tensor, config: AdvantageConfig) -> tuple[Tensor, Tensor | None]:
     """The convention's advantages per token [B T] and the rewards [B] behind them; the stored advantages and no rewards
     where the batch has none."""
-    if inputs.rewards is None:
-        assert inputs.advantages is not None
-        return inputs.advantages, None
+    if inputs.advantages is not None and (inputs.rewards is None or inputs.stored_first):
+        return inputs.advantages, _plain_rewards(inputs, config)
+    assert inputs.rewards is not None
     assert inputs.group_ids is not None
     nothing = torch.zeros_like(inputs.policy_logprobs)
     old, ref = (nothing if t is None else t for t in (inputs.old_logprobs, inputs.ref_logprobs))
     rows, per_token = batch_advantages(inputs.rewards, inputs.reward_weights, inputs.group_ids, old, ref, mask, config)
     return per_token.to(inputs.policy_logprobs), rows.reward.nan_to_num(0.0).to(inputs.policy_logprobs)
+
+
+def _plain_rewards(inputs: LossInputs, config: AdvantageConfig) -> Tensor | None:
+    """The rewards [B] behind stored advantages, compared with nothing; None where the batch has none."""
+    if inputs.rewards is None:
+        return None
+    alone = torch.arange(len(inputs.rewards))
+    reward = group_advantages(inputs.rewards, inputs.reward_weights, alone, config).reward
+    return reward.nan_to_num(0.0).to(inputs.policy_logprobs)
 
 
 NUMBERS = ("loss", "policy_loss", "kl_part", "entropy_part", "clip_fraction", "grad_norm", "cosine")

@@ -8,12 +8,15 @@ from dataclasses import replace
 import torch
 from builders import BOS, EOS
 
-from grpo_core import group_advantages, reweigh
+from grpo_core import Evidence, group_advantages, reweigh
+from grpo_core.closed_forms import policy_logprob_grad
 from grpo_core.explain import UpdateEffect
 
 
 def on_trace(evidence, **changes):
-    return replace(evidence, trace=replace(evidence.trace, **changes))
+    """The same evidence about the changed trace, its batch made anew."""
+    more = {name: getattr(evidence, name) for name in ("policy", "token", "row", "exact_kl", "effect")}
+    return Evidence.of_trace(replace(evidence.trace, **changes), evidence.update, **more)
 
 
 def on_batch(evidence, **changes):
@@ -32,7 +35,8 @@ def on_terms(evidence, **changes):
 
 def on_recipe(evidence, **changes):
     """The first update of the same rollout under another recipe."""
-    return replace(evidence, trace=reweigh(evidence.trace, replace(evidence.trace.recipe, **changes)), update=0)
+    more = {name: getattr(evidence, name) for name in ("policy", "token", "row", "exact_kl", "effect")}
+    return Evidence.of_trace(reweigh(evidence.trace, replace(evidence.trace.recipe, **changes)), **more)
 
 
 def on_advantages(evidence, change):
@@ -44,7 +48,11 @@ def on_advantages(evidence, change):
 def with_rewards(evidence, rewards):
     """The same rollout, rewarded with these numbers (one function)."""
     values = tuple((None if value is None else float(value),) for value in rewards)
-    return on_trace(evidence, advantages=group_advantages(values, (1.0,), evidence.trace.batch.group_ids))
+    trace = evidence.trace
+    return on_trace(
+        evidence, advantages=group_advantages(values, (1.0,), trace.batch.group_ids),
+        rollout=replace(trace.rollout, rewards=values), recipe=replace(trace.recipe, edited_rewards=()),
+    )  # fmt: skip
 
 
 def put(tensor, place, value):
@@ -97,7 +105,9 @@ def pad_is_eos(e):
 
 
 def groups(e, *ids):
-    return on_batch(e, group_ids=torch.tensor(ids))
+    ids = torch.tensor(ids)
+    values = group_advantages(tuple((float(r),) for r in e.trace.advantages.reward), (1.0,), ids)
+    return on_trace(e, batch=replace(e.trace.batch, group_ids=ids), advantages=values)
 
 
 def row_of(e, **changes):
@@ -148,7 +158,7 @@ RED = {
         (lambda e, s: with_rewards(e, [1, None, None, None, 1, 0, 0, 1]), "error")],
     "advantage_group_sum": [
         (lambda e, s: on_advantages(e, lambda a: a + 0.1), "error"),
-        (lambda e, s: groups(e, 0, 0, 1, 1, 0, 0, 1, 1), "error")],
+        (lambda e, s: on_batch(e, group_ids=torch.tensor([0, 0, 1, 1, 0, 0, 1, 1])), "error")],
     "advantage_magnitude": [(lambda e, s: on_advantages(e, lambda a: 2 * a), "error")],
     "zero_std_groups": [(lambda e, s: with_rewards(e, [1, 1, 1, 1, 1, 0, 0, 1]), "info")],
     "eos_in_mask": [(lambda e, s: mask_at(e, 0, False), "error")],
@@ -169,6 +179,7 @@ RED = {
         (lambda e, s: on_terms(e, policy_loss=e.step.terms.policy_loss + 1e-3), "error"),
         (lambda e, s: on_recipe(e, aggregation="micro-token-mean"), "info")],
     "loss_zero_explain": [(lambda e, s: e, "info")],
+    "kl_has_grad": [(lambda e, s: on_update(s, logprob_grad=policy_logprob_grad(s.trace, s.update)), "error")],
     "logprob_gradient_closed_form": [(lambda e, s: grad(e, 0.01), "error")],
     "logit_gradient_closed_form": [(lambda e, s: row_of(e, logit_grad=2 * e.row.logit_grad), "error")],
     "backward_finite": [
@@ -209,6 +220,7 @@ NEAR = {
     "denominator_matches_mask": [lambda e, s: on_terms(e, token_weight=1.00005 * e.step.terms.token_weight)],
     "split_invariance": [lambda e, s: on_terms(e, policy_loss=e.step.terms.policy_loss + 1e-7)],
     "loss_zero_explain": [lambda e, s: on_recipe(e, aggregation="token-mean")],
+    "kl_has_grad": [lambda e, s: s, lambda e, s: on_recipe(e, beta=0.0)],
     "logprob_gradient_closed_form": [lambda e, s: grad(e, factor=1 + 5e-6), lambda e, s: s],
     "logit_gradient_closed_form": [lambda e, s: row_of(e, logit_grad=(1 + 5e-6) * e.row.logit_grad), lambda e, s: s],
     "backward_finite": [lambda e, s: grad(e, 1e30), lambda e, s: on_recipe(e, beta=0.5)],

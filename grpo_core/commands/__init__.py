@@ -1,5 +1,5 @@
 """The command line, one file per command: `add` declares its arguments, `run` does it and returns the exit status."""
 
-from . import compare, step, train
+from . import compare, convert, doctor, step, train
 
-COMMANDS = (step, train, compare)
+COMMANDS = (step, train, compare, doctor, convert)

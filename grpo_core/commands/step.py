@@ -45,8 +45,8 @@ def run_step(recipe: Recipe) -> tuple[StepTrace, dict[str, str], float]:
     trace = grpo_step(trained, policy, rollout, recipe)
     seconds = time.perf_counter() - start
     column = int(trace.batch.trained_mask()[0].nonzero()[0])
-    evidence = Evidence(
-        trace=trace, policy=policy, token=(0, column), row=vocabulary_row(policy, trace, 0, 0, column),
+    evidence = Evidence.of_trace(
+        trace, policy=policy, token=(0, column), row=vocabulary_row(policy, trace, 0, 0, column),
         effect=update_effect(trace, 0, logprobs_after(trained, trace)),
     )  # fmt: skip
     outcomes = run_checks(evidence, CHECKS.values())
@@ -59,15 +59,15 @@ def report(trace: StepTrace, checks: dict[str, str], seconds: float) -> dict[str
         "loss": plain(trace.updates[0].terms.loss.item()),
         "quantities": {name: summary(tensor) for name, tensor in quantities(trace)},
         "checks": checks,
-        "rewards": [list(row) for row in trace.rollout.rewards],
+        "rewards": [list(row) for row in trace.sampled().rewards],
         "advantages": [plain(value) for value in trace.advantages.advantages.tolist()],
-        "completions": list(trace.rollout.completions),
+        "completions": list(trace.sampled().completions),
         "seconds": seconds,
     }
 
 
 def print_step(trace: StepTrace, checks: dict[str, str], seconds: float) -> None:
-    rollout = trace.rollout
+    rollout = trace.sampled()
     for row, completion in enumerate(rollout.completions):
         prompt = rollout.prompts[int(rollout.group_ids[row])]
         rewards = " ".join("-" if value is None else f"{value:g}" for value in rollout.rewards[row])

@@ -1,4 +1,4 @@
-"""Checks on the loss, its weights, its gradient and the update."""
+"""Checks on a step of our own: its weights, its gradient and the update; `reported` and `explains` have those on a file."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,9 @@ from torch import Tensor
 from ..closed_forms import closed_form_logit_grad, closed_form_logprob_grad, kl_logprob_grad
 from ..explain import split_loss
 from .finding import Evidence, Finding
-from .tokens import places
+from .metric_checks import printed_clip_fraction
+from .reading import tokens_at
+from .reported import printed_items, printed_split
 
 
 def _apart(found: Tensor, expected: Tensor, rounding: float = 1e-9) -> Tensor:
@@ -24,10 +26,12 @@ CLIPS_BY_RATIO = ("min-clip", "dual-clip", "two-sided", "none")  # the others dr
 
 def clip_fraction_by_gradient(evidence: Evidence) -> list[Finding]:
     """The tokens counted as clipped are those that the policy loss gives no gradient."""
+    if evidence.trace is None:
+        return printed_clip_fraction(evidence)
     trace, terms, config = evidence.trace, evidence.step.terms, evidence.trace.recipe
     if config.ratio != "token" or config.entropy_coef or config.surrogate not in CLIPS_BY_RATIO:
         return []
-    mask, kl_pull = trace.batch.trained_mask(), kl_logprob_grad(trace, evidence.update)
+    mask, kl_pull = evidence.batch.trained_mask(), kl_logprob_grad(trace, evidence.update)
     pull, unclipped = evidence.step.logprob_grad - kl_pull, (terms.surrogate * terms.token_weight * terms.correction).abs()
     # Beside a KL gradient 1e5 times its size a pull drowns in fp32's rounding: such a token says nothing.
     # A log-ratio at its bound has no gradient either, whatever the clip says.
@@ -36,7 +40,7 @@ def clip_fraction_by_gradient(evidence: Evidence) -> list[Finding]:
     clipped = readable & terms.is_clipped
     if bool((without == clipped).all()):
         return []
-    tokens = places(without != clipped, trace.batch.token_positions())
+    tokens = tokens_at(evidence.batch, without != clipped)
     total = max(int(mask.sum()), 1)
     return [
         Finding(
@@ -51,10 +55,11 @@ def clip_fraction_by_gradient(evidence: Evidence) -> list[Finding]:
 
 def weight_sum(evidence: Evidence) -> float:
     """What the weights of the recipe's aggregation must add up to, from the mask alone."""
-    mask, recipe = evidence.trace.batch.trained_mask(), evidence.trace.recipe
+    assert evidence.trace is not None
+    mask, recipe = evidence.batch.trained_mask(), evidence.trace.recipe
     tokens, filled = int(mask.sum()), int(mask.any(1).sum())
     rows = mask.shape[0] if recipe.count_empty_rows else max(filled, 1)
-    width = evidence.trace.batch.row_ids().shape[1] - 1
+    width = evidence.batch.row_ids().shape[1] - 1
     return {
         "seq-mean-token-mean": filled / rows,
         "micro-seq-mean-token-mean": filled / mask.shape[0],
@@ -70,7 +75,9 @@ def weight_sum(evidence: Evidence) -> float:
 
 def denominator_matches_mask(evidence: Evidence) -> list[Finding]:
     """The weights add up to what the trained tokens say, and no masked token weighs anything."""
-    weight, mask = evidence.step.terms.token_weight, evidence.trace.batch.trained_mask()
+    if evidence.trace is None:
+        return printed_items(evidence)
+    weight, mask = evidence.step.terms.token_weight, evidence.batch.trained_mask()
     expected, found = weight_sum(evidence), float(weight.double().sum())
     outside = ~mask & (weight != 0) & (evidence.trace.recipe.aggregation != "length-over-cells")
     if abs(found - expected) <= 1e-4 * max(1.0, abs(expected)) and not outside.any():
@@ -78,7 +85,7 @@ def denominator_matches_mask(evidence: Evidence) -> list[Finding]:
     return [
         Finding(
             check="denominator_matches_mask", severity="error", quantity="token_weight",
-            tokens=places(outside, evidence.trace.batch.token_positions()),
+            tokens=tokens_at(evidence.batch, outside),
             message=f"The weights of {int(mask.sum())} trained tokens add up to {found:.6g}; they should to {expected:.6g}.",
             fix="Count the denominator on the mask that the loss uses.",
             expected={"weight_sum": expected}, found={"weight_sum": found},
@@ -89,8 +96,10 @@ def denominator_matches_mask(evidence: Evidence) -> list[Finding]:
 def split_invariance(evidence: Evidence) -> list[Finding]:
     """The loss is the same as a sum over two micro-batches that share the denominators; a `micro-` aggregation depends on
     the split, and says so."""
+    if evidence.trace is None:
+        return printed_split(evidence)
     whole = evidence.step.terms.policy_loss
-    parts = split_loss(evidence.trace, evidence.update, min(2, len(evidence.trace.batch.row_ids())))
+    parts = split_loss(evidence.trace, evidence.update, min(2, len(evidence.batch.row_ids())))
     size = float((evidence.step.terms.token_weight * evidence.step.terms.token_loss).abs().sum())
     if float((whole - parts).abs()) <= 1e-5 * size + 1e-9:
         return []
@@ -107,36 +116,9 @@ def split_invariance(evidence: Evidence) -> list[Finding]:
     ]  # fmt: skip
 
 
-def loss_zero_explain(evidence: Evidence) -> list[Finding]:
-    """A loss of 0 is not a gradient of 0: say which of the two it is."""
-    terms, grad = evidence.step.terms, evidence.step.logprob_grad
-    size = float((terms.token_weight * terms.token_loss).abs().sum())
-    loss, norm = float(terms.loss), float(grad.norm())
-    if not abs(loss) <= 1e-5 * size + 1e-9:
-        return []
-    if norm > 1e-9:
-        message = f"The loss is {loss:.2g} and the gradient is not: |d loss/d log-prob| = {norm:.4g}. The advantages cancel."
-    else:
-        message = f"Loss and gradient are both 0: {_why_nothing(evidence)}, so this step teaches nothing."
-    return [
-        Finding(
-            check="loss_zero_explain", severity="info", quantity="loss", message=message,
-            expected={}, found={"loss": loss, "logprob_grad_norm": norm},
-        )
-    ]  # fmt: skip
-
-
-def _why_nothing(evidence: Evidence) -> str:
-    mask = evidence.trace.batch.trained_mask()
-    if not mask.any():
-        return "no token is trained"
-    if not evidence.trace.token_advantages[mask].any():
-        return "every advantage is 0"
-    return "every token with an advantage is clipped or dropped"
-
-
 def logprob_gradient_closed_form(evidence: Evidence) -> list[Finding]:
     """Autograd's d loss / d log-prob is what the formula says."""
+    assert evidence.trace is not None
     expected, found = closed_form_logprob_grad(evidence.trace, evidence.update), evidence.step.logprob_grad
     if expected is None:
         return []
@@ -146,7 +128,7 @@ def logprob_gradient_closed_form(evidence: Evidence) -> list[Finding]:
     return [
         Finding(
             check="logprob_gradient_closed_form", severity="error", quantity="logprob_grad",
-            tokens=places(wrong, evidence.trace.batch.token_positions()),
+            tokens=tokens_at(evidence.batch, wrong),
             message=f"Autograd and the closed form differ by up to {float((found - expected).abs().max()):.3g}.",
             fix="Look for a missing detach, or a mask applied to one of the two only.",
             expected={"norm": float(expected.norm())}, found={"norm": float(found.norm())},
@@ -156,7 +138,7 @@ def logprob_gradient_closed_form(evidence: Evidence) -> list[Finding]:
 
 def logit_gradient_closed_form(evidence: Evidence) -> list[Finding]:
     """d loss / d logits of the selected row is (one-hot - p) · d loss/d log-prob / T."""
-    assert evidence.token is not None and evidence.row is not None
+    assert evidence.trace is not None and evidence.token is not None and evidence.row is not None
     row, column = evidence.token
     upstream = evidence.step.logprob_grad[row, column]
     temperature = evidence.trace.recipe.temperature
@@ -169,28 +151,10 @@ def logit_gradient_closed_form(evidence: Evidence) -> list[Finding]:
     return [
         Finding(
             check="logit_gradient_closed_form", severity="error", quantity="logit_grad", rows=(row,),
-            tokens=((row, int(evidence.trace.batch.token_positions()[column])),),
+            tokens=((row, int(evidence.batch.token_positions()[column])),),
             message=f"Autograd and (one-hot - p) · upstream / T differ by up to {float((found - expected).abs().max()):.3g}.",
             fix="Divide the logits by the temperature exactly once.",
             expected={"norm": float(expected.norm())}, found={"norm": float(found.norm())},
-        )
-    ]  # fmt: skip
-
-
-def backward_finite(evidence: Evidence) -> list[Finding]:
-    """Every gradient is a finite number."""
-    grad = evidence.step.logprob_grad
-    broken = ~grad.isfinite()
-    total = evidence.step.grad_norm
-    unfinished = not evidence.step.grad_norms  # the norms follow from a backward pass that has not run yet
-    if not broken.any() and (unfinished or total == total and abs(total) != float("inf")):
-        return []
-    return [
-        Finding(
-            check="backward_finite", severity="error", quantity="logprob_grad",
-            tokens=places(broken, evidence.trace.batch.token_positions()),
-            message=f"{int(broken.sum())} entries of d loss/d log-prob are not finite; gradient norm {total}.",
-            fix="Find the first non-finite tensor: rewards, then advantages, then log-probs.",
         )
     ]  # fmt: skip
 
@@ -218,7 +182,7 @@ def update_applied(evidence: Evidence) -> list[Finding]:
 
 def update_direction(evidence: Evidence) -> list[Finding]:
     """Weighted by advantage, the tokens became likelier. Single tokens may move the other way: weights are shared."""
-    assert evidence.effect is not None
+    assert evidence.trace is not None and evidence.effect is not None
     trace, weight = evidence.trace, evidence.step.terms.token_weight
     gain = float((weight * trace.token_advantages * evidence.effect.change).sum())
     has_advantage = bool((trace.token_advantages != 0).any())
