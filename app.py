@@ -21,7 +21,7 @@ class OneLine(argparse.ArgumentParser):
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = OneLine(description="Every tensor of one real GRPO step, in the browser.")
     parser.add_argument("--model", metavar="PATH|ID", default="tiny", help="a folder, a hub id, or a kept step (built-in)")
-    parser.add_argument("--batch", metavar="FILE", help="a batch file to compare on, for everybody who opens the page")
+    parser.add_argument("--batch", metavar="FILE", help="a batch to debug and to compare on, for everybody who opens it")
     parser.add_argument("--lang", default="en", help="language of the page where the link names none (default: en)")
     parser.add_argument("--port", type=int, default=7860)
     parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1: this machine only; 0.0.0.0: the whole network")
@@ -31,7 +31,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     asked = arguments(argv)
     from lessons import components, prose, shell, theme, view  # after the arguments: --help answers at once
-    from lessons.compare import source
+    from lessons.debug import source
 
     if asked.lang not in prose.LANGUAGES:
         print(f"--lang: found {asked.lang!r}, allowed: {', '.join(prose.LANGUAGES)}", file=sys.stderr)

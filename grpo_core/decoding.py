@@ -19,19 +19,22 @@ class RoomyLayer(DynamicLayer):
 
     def __init__(self, layer: DynamicLayer, room: int):
         super().__init__()
-        self.lazy_initialization(layer.keys, layer.values)
-        self._held = [self._with_room(layer.keys, room), self._with_room(layer.values, room)]
-        self._show(layer.keys.shape[2])
+        keys, values = layer.keys, layer.values
+        assert keys is not None and values is not None  # a prompt has been read
+        self.lazy_initialization(keys, values)
+        self._held = [self._with_room(keys, room), self._with_room(values, room)]
+        self._show(keys.shape[2])
 
     @staticmethod
     def _with_room(states: Tensor, room: int) -> Tensor:
         return torch.cat([states, states.new_empty(*states.shape[:2], room, states.shape[3])], dim=2)
 
     def _show(self, length: int) -> None:
+        self._length = length
         self.keys, self.values = (held[:, :, :length] for held in self._held)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        start = self.keys.shape[2]
+        start = self._length
         end = start + key_states.shape[2]
         missing = end - self._held[0].shape[2]
         if missing > 0:
@@ -39,12 +42,11 @@ class RoomyLayer(DynamicLayer):
         for held, states in zip(self._held, (key_states, value_states), strict=True):
             held[:, :, start:end] = states
         self._show(end)
-        return self.keys, self.values
+        return self._held[0][:, :, :end], self._held[1][:, :, :end]
 
     def reorder_cache(self, beam_idx: Int[Tensor, " M"]) -> None:
-        length = self.keys.shape[2]
         self._held = [held.index_select(0, beam_idx) for held in self._held]
-        self._show(length)
+        self._show(self._length)
 
 
 def make_room(cache, tokens: int) -> None:

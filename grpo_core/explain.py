@@ -16,12 +16,12 @@ from .aggregation import AGGREGATION
 from .config import Recipe
 from .convention import LossConfig
 from .kl import KL, exact_kl
-from .logprobs import gather, labels, log_softmax, row_entropy, scatter, score_tokens
+from .logprobs import gather, log_softmax, row_entropy, scatter, score_tokens
 from .loss import totals_of
 from .policy import Policy
-from .step import rewards_after_edits
 from .surrogate import SURROGATE, Parts
 from .types import Advantages, StepTrace
+from .workings import judged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,24 +52,38 @@ def trained_index(trace: StepTrace, row: int, column: int) -> int:
 def vocabulary_row(policy: Policy, trace: StepTrace, update: int, row: int, column: int) -> VocabularyRow:
     """The row of logits that scored one token, and what the loss asks of each of them."""
     index = trained_index(trace, row, column)
-    step = trace.updates[update]
     with torch.no_grad():
-        logits = policy.project(step.hidden[index : index + 1])
-    logits = logits.detach().requires_grad_()
-    sampled = labels(trace.batch)[row, column]
+        logits = policy.project(trace.updates[update].hidden[index : index + 1])
+    return row_of_logits(logits[0], trace, update, row, column)
+
+
+def row_of_logits(logits: Float[Tensor, " V"], trace: StepTrace, update: int, row: int, column: int) -> VocabularyRow:
+    """The same of logits that are at hand. `logit_grad` is NaN where the trace has no loss (a batch file that lacks some of
+    it). Raises IndexError where the token is none of the vocabulary."""
+    logits = logits.detach().unsqueeze(0).requires_grad_()
+    sampled = trace.batch.row_ids()[row, trace.batch.token_positions()[column]]
     logprobs = log_softmax(logits, trace.recipe.temperature)
     logprob = gather(logprobs, sampled.unsqueeze(0))
     entropy = row_entropy(logprobs)
-    entropy_grad = -trace.recipe.entropy_coef * step.terms.entropy_weight[row, column]
-    upstream = [step.logprob_grad[row, column].float().unsqueeze(0), entropy_grad.float().unsqueeze(0)]
+    pull, entropy_grad = _asked(trace, update, row, column)
+    upstream = [logprob.new_tensor([pull]), logprob.new_tensor([entropy_grad])]
     (grad,) = torch.autograd.grad([logprob, entropy], logits, grad_outputs=upstream)
     raw, row_logprobs = logits.detach()[0].float(), logprobs.detach()[0]
     return VocabularyRow(
         logits=raw, scaled_logits=raw / trace.recipe.temperature, logprobs=row_logprobs, probs=row_logprobs.exp(),
         sampled_id=int(sampled), rank=int((row_logprobs > row_logprobs[sampled]).sum()) + 1,
         logprob=logprob.detach()[0], order=row_logprobs.argsort(descending=True),
-        entropy=entropy.detach()[0], entropy_grad=float(entropy_grad), logit_grad=grad[0],
+        entropy=entropy.detach()[0], entropy_grad=entropy_grad, logit_grad=grad[0],
     )  # fmt: skip
+
+
+def _asked(trace: StepTrace, update: int, row: int, column: int) -> tuple[float, float]:
+    """d loss / d log-prob and d loss / d entropy of one token."""
+    if not trace.updates:
+        return float("nan"), 0.0
+    step = trace.updates[update]
+    entropy_grad = -trace.recipe.entropy_coef * step.terms.entropy_weight[row, column]
+    return float(step.logprob_grad[row, column]), float(entropy_grad)
 
 
 @torch.no_grad()
@@ -96,11 +110,12 @@ def probabilities(logprobs: Float[Tensor, "B T"], trace: StepTrace) -> Float[Ten
 
 
 def least_likely_column(trace: StepTrace, row: int) -> int:
-    """The column of the row's trained token that the sampler gave the lowest probability."""
-    sampler = trace.batch.sampler_logprobs
-    assert sampler is not None  # a traced step's batch has them
-    logprobs = torch.where(trace.batch.trained_mask()[row], sampler[row], torch.inf)
-    return int(logprobs.argmin())
+    """The column of the row's trained token that the sampler gave the lowest probability; else the old or the trained policy.
+    The first trained one where a batch file holds no log-probs."""
+    batch = trace.batch
+    known = (values for values in (batch.sampler_logprobs, trace.old_logprobs, batch.policy_logprobs) if values is not None)
+    logprobs = next(known, torch.zeros(batch.trained_mask().shape))[row]
+    return int(torch.where(batch.trained_mask()[row], logprobs, torch.inf).argmin())
 
 
 def weighted_token_loss(trace: StepTrace, update: int) -> Float[Tensor, "B T"]:
@@ -118,8 +133,7 @@ def kl_estimates(trace: StepTrace, update: int) -> dict[str, Float[Tensor, "B T"
     """Every estimator on the same tokens, against the recipe's other side of the KL; 0 where masked."""
     mask, policy_logprobs = trace.batch.trained_mask(), trace.updates[update].terms.policy_logprobs
     other = trace.batch.sampler_logprobs if trace.recipe.kl_against == "sampler" else trace.ref_logprobs
-    assert other is not None  # a traced step's batch has the sampler's
-    x = torch.where(mask, policy_logprobs - other, 0.0)
+    x = torch.where(mask, policy_logprobs - trace.known(other), 0.0)
     return {name: estimator(x) for name, estimator in KL.items()}
 
 
@@ -147,11 +161,12 @@ def other_advantages(trace: StepTrace) -> dict[tuple[str, str], Advantages]:
     pairs = [("group", std) for std in ADVANTAGE_STD] + [(mean, "none") for mean in ADVANTAGE_MEAN if mean != "group"]
     own = (trace.recipe.advantage_mean, trace.recipe.advantage_std)
     pairs = pairs if own in pairs else [own, *pairs]
+    rewards, weights, ids = judged(trace)
     return {
         (mean, std): group_advantages(
-            rewards_after_edits(trace.rollout, trace.recipe),
-            trace.recipe.reward_weights,
-            trace.rollout.group_ids,
+            rewards,
+            weights,
+            ids,
             replace(trace.recipe.advantage_config(), advantage_mean=mean, advantage_std=std),
         )
         for mean, std in pairs

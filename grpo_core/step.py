@@ -205,9 +205,9 @@ def reweigh(trace: StepTrace, recipe: Recipe) -> StepTrace:
     """
     if recipe.rollout_key() != trace.recipe.rollout_key():
         raise ValueError("recipe: found other sampling settings than the trace's; run the step instead")
-    batch = to_batch(trace.rollout, recipe.layout, recipe.mask_truncated)
+    batch = to_batch(trace.sampled(), recipe.layout, recipe.mask_truncated)
     moved = {name: _to_columns(tensor, batch) for name, tensor in _first_scores(trace).items()}
-    advantages = advantages_of(trace.rollout, batch, moved["old"], moved["ref"], recipe)
+    advantages = advantages_of(trace.sampled(), batch, moved["old"], moved["ref"], recipe)
     leaf = moved["policy"].requires_grad_()
     values = (advantages[0].reward, advantages[1])
     terms = loss_of_batch(leaf, moved["old"], moved["ref"], values, moved["entropy"], batch, recipe)
@@ -224,8 +224,8 @@ def reweigh(trace: StepTrace, recipe: Recipe) -> StepTrace:
 def _first_scores(trace: StepTrace) -> dict[str, Tensor]:
     terms = trace.updates[0].terms
     return {
-        "policy": terms.policy_logprobs, "old": trace.old_logprobs,
-        "ref": trace.ref_logprobs, "entropy": terms.entropy,
+        "policy": terms.policy_logprobs, "old": trace.known(trace.old_logprobs),
+        "ref": trace.known(trace.ref_logprobs), "entropy": terms.entropy,
     }  # fmt: skip
 
 

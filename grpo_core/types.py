@@ -13,6 +13,7 @@ Shapes are checked in tests only (`pytest --jaxtyping-packages=grpo_core,beartyp
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -114,14 +115,25 @@ class Update:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTrace:
-    """Everything that one GRPO step computed; all tensors detached, no weights."""
+    """Everything that one GRPO step computed, or that a batch file holds of one; all tensors detached, no weights."""
 
     recipe: Recipe  # what it was computed from
-    rollout: Rollout
+    rollout: Rollout | None  # None: the step was read from a batch file
     batch: Batch
     advantages: Advantages
     token_advantages: Float[Tensor, "B T"]  # the row's, unless the KL is in the reward or they are whitened
-    old_logprobs: Float[Tensor, "B T"]  # at the start of the step; denominator of the ratio
-    ref_logprobs: Float[Tensor, "B T"]  # frozen reference; only in the KL. Equal to old where none was given
+    # None in these two: a batch file does not hold it
+    old_logprobs: Float[Tensor, "B T"] | None  # at the start of the step; denominator of the ratio
+    ref_logprobs: Float[Tensor, "B T"] | None  # frozen reference; only in the KL. Equal to old where none was given
     ref_hidden: Float[Tensor, "N D"] | None  # None where no reference was given
-    updates: tuple[Update, ...]
+    updates: tuple[Update, ...]  # empty where a batch file lacks what the loss needs
+    needs: tuple[str, ...] = ()  # and what that is
+
+    def sampled(self) -> Rollout:
+        """The rollout of a step that was run here."""
+        assert self.rollout is not None, "the step was read from a batch file: it has no rollout"
+        return self.rollout
+
+    def known(self, values: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
+        """Log-probs of this step; NaN throughout where a batch file does not hold them."""
+        return torch.full(self.batch.trained_mask().shape, torch.nan) if values is None else values

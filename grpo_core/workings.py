@@ -33,11 +33,27 @@ class AdvantageWorkings:
     variance: Float[Tensor, ""]
 
 
+def group_ids_of(trace: StepTrace) -> Int[Tensor, " B"]:
+    """Rows with the same id answer the same prompt; where a batch file says nothing of groups every row is its own."""
+    ids = trace.batch.group_ids
+    return torch.arange(len(trace.advantages.valid)) if ids is None else ids
+
+
+def judged(trace: StepTrace) -> tuple[list[list[float | None]], list[float], Tensor]:
+    """Rewards [B][R] as they count, edits included, their weights and the rows' groups; without any reward function one
+    that returned nothing."""
+    got, ids = trace.advantages, group_ids_of(trace)
+    if not len(got.weights):
+        return [[None]] * len(got.valid), [1.0], ids
+    pairs = zip(got.rewards.tolist(), got.missing.tolist(), strict=True)
+    return [[None if gone else v for v, gone in zip(*row, strict=True)] for row in pairs], got.weights.tolist(), ids
+
+
 def advantage_workings(trace: StepTrace) -> AdvantageWorkings:
     got, config, mask = trace.advantages, trace.recipe.advantage_config(), trace.batch.trained_mask()
-    token_penalty = reward_kl_of(trace.old_logprobs, trace.ref_logprobs, mask, config)
+    token_penalty = reward_kl_of(trace.known(trace.old_logprobs), trace.known(trace.ref_logprobs), mask, config)
     to_come = token_penalty.flip(1).cumsum(1).flip(1)
-    groups, valid = trace.rollout.group_ids, got.valid
+    groups, valid = group_ids_of(trace), got.valid
     squares, counts, group_rows = torch.zeros_like(got.reward), torch.zeros_like(groups), torch.zeros_like(groups)
     for row in valid.nonzero().flatten().tolist():
         own = valid & (groups == groups[row])
@@ -62,7 +78,7 @@ def advantage_workings(trace: StepTrace) -> AdvantageWorkings:
 def parts_of(trace: StepTrace, update: int) -> Parts:
     """What the surrogates, corrections, gates and KL gradients of this update read."""
     terms, mask, config = trace.updates[update].terms, trace.batch.trained_mask(), trace.recipe
-    old, sampler = (torch.where(mask, values, 0.0) for values in (trace.old_logprobs, _sampler(trace)))
+    old, sampler = (torch.where(mask, values, 0.0) for values in (trace.known(trace.old_logprobs), _sampler(trace)))
     return Parts(
         mask=mask, policy_logprobs=terms.policy_logprobs, denominator={"old": old, "sampler": sampler}[config.ratio_against],
         old_logprobs=old, sampler_logprobs=sampler, entropy=terms.entropy,
@@ -73,8 +89,7 @@ def parts_of(trace: StepTrace, update: int) -> Parts:
 
 
 def _sampler(trace: StepTrace) -> Tensor:
-    assert trace.batch.sampler_logprobs is not None  # a traced step's batch has them
-    return trace.batch.sampler_logprobs
+    return trace.known(trace.batch.sampler_logprobs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +124,7 @@ def loss_workings(trace: StepTrace, update: int) -> LossWorkings:
     span_sum, span_tokens = _spans(difference, mask, config.ratio == "segment")
     sign, clipped = parts.advantages.sign(), parts.log_ratio.clamp(-config.clip_low, config.clip_high)
     kept = sign * torch.min(sign * parts.log_ratio, sign * clipped)
-    against = {"ref": trace.ref_logprobs, "sampler": parts.sampler_logprobs}[config.kl_against]
+    against = {"ref": trace.known(trace.ref_logprobs), "sampler": parts.sampler_logprobs}[config.kl_against]
     x = torch.where(mask, parts.policy_logprobs - against, 0.0)
     row_log_ratio = over_row(parts.log_ratio.clamp(-20.0, 20.0)).clamp(VESPO_LOWEST, 20.0)
     entropies = parts.entropy[mask].float()
@@ -170,7 +185,8 @@ def branch_of(trace: StepTrace, update: int, row: int, column: int) -> Branch:
     terms, config, got = trace.updates[update].terms, trace.recipe, trace.advantages
     parts, workings = parts_of(trace, update), loss_workings(trace, update)
     at, advantage = (row, column), float(parts.advantages[row, column])
-    same = got.valid & (trace.rollout.group_ids == trace.rollout.group_ids[row])
+    groups = group_ids_of(trace)
+    same = got.valid & (groups == groups[row])
     average = workings.difference if config.ratio == "token" else workings.span_sum / workings.span_tokens.clamp(min=1)
     logs = torch.where(parts.mask, parts.log_ratio, 0.0)[row].sum()
     return Branch(

@@ -7,6 +7,7 @@ from grpo_core import Recipe
 from grpo_core.presets import PRESETS, Preset, preset
 
 from . import knobs, prose
+from .batches import is_batch
 
 
 def titles() -> list[tuple[str, str]]:
@@ -45,4 +46,8 @@ def note(recipe: Recipe, lang: str) -> dict[str, Any]:
     )
     moved = changed(recipe)
     back = prose.label(lang, "preset_back", name=recipe.preset)
-    return words | {"name": recipe.preset, "changed": moved, "back": back, "unread": knobs.unread(recipe)}
+    fixed = prose.label(lang, "batch_fixed") if is_batch(recipe.model) else None
+    return words | {
+        "name": recipe.preset, "changed": moved, "back": back, "unread": knobs.unread(recipe), "fixed": fixed,
+        "unread_sections": knobs.unread_sections(recipe),
+    }  # fmt: skip

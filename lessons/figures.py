@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from .absent import lacking, said
 from .components import tensor_grid, text, token_strip, token_table
 from .lesson import Context
 from .numbers import shown
@@ -15,28 +16,31 @@ from .quantities import QUANTITIES, tensor_of
 
 WINDOW = 40
 CHIPS = 480
+CELLS = 6000  # of a grid; a lesson may have two
 VISIBLE = str.maketrans({" ": "·", "\n": "↵", "\t": "→"})
 BLUE, ORANGE, GREY, GREEN = "var(--pos)", "var(--neg)", "#8a8f98", "#2e9e6b"  # the theme's, or read on both
 
 
 def piece(context: Context, token_id: int) -> str:
     """A token's text with its white space visible."""
-    return context.policy.piece(token_id).translate(VISIBLE)
+    return context.tokens.piece(token_id).translate(VISIBLE)
 
 
 def kind(context: Context, row: int, pos: int) -> str:
     """What a place in the row holds: pad, prompt, special, completion, eos or cut (behind the end)."""
-    batch, policy = context.trace.batch, context.policy
-    token = int(batch.row_ids()[row, pos])
-    if not batch.row_mask()[row, pos]:
+    rows, tokens = context.rows, context.tokens
+    token = int(rows.ids[row, pos])
+    if not rows.real(row, pos):
         return "pad" if pos < context.positions[-1] and pos < prompt_width(context) else "cut"
-    if batch.row_completion_mask()[row, pos]:
-        return "eos" if token in policy.eos_ids else "completion"
-    return "special" if policy.is_special(token) else "prompt"
+    if rows.completions[row, pos]:
+        if context.of_file and not rows.is_trained(row, pos):
+            return "untrained"
+        return "eos" if token in tokens.eos_ids else "completion"
+    return "special" if tokens.is_special(token) else "prompt"
 
 
 def prompt_width(context: Context) -> int:
-    return context.trace.rollout.prompt_ids.shape[1]
+    return context.rows.prompt_width
 
 
 def window(context: Context, positions: Sequence[int], size: int = WINDOW) -> list[int]:
@@ -51,14 +55,12 @@ def window(context: Context, positions: Sequence[int], size: int = WINDOW) -> li
 
 def row_label(context: Context, row: int) -> str:
     """Which answer to which prompt a row is."""
-    groups = context.trace.batch.group_ids
-    group = int(groups[row])
-    answer = int((groups[:row] == group).sum()) + 1
-    return context.label("row_label", prompt=group + 1, answer=answer)
+    rows = context.rows
+    return context.label("row_label", prompt=rows.groups[row] + 1, answer=rows.answers[row]) if rows.grouped else str(row + 1)
 
 
 def token(context: Context, row: int, pos: int) -> dict[str, Any]:
-    token_id = int(context.trace.batch.row_ids()[row, pos])
+    token_id = int(context.rows.ids[row, pos])
     return {"p": pos, "text": piece(context, token_id), "id": token_id, "k": kind(context, row, pos)}
 
 
@@ -75,6 +77,7 @@ def strip(
 ) -> dict[str, Any]:
     """Rows of token chips; under each piece its id, or the number of the quantity `sub`."""
     rows, lines = list(rows), []
+    sub = None if sub and lacking(context, (sub,)) else sub
     limit = max(16, CHIPS // max(1, len(rows)))
     for row in rows:
         chips, trained = [], set(context.trained_positions(row))
@@ -91,13 +94,16 @@ def strip(
 
 
 def all_positions(context: Context) -> Callable[[int], list[int]]:
-    width = context.trace.batch.row_ids().shape[1]
-    return lambda row: list(range(width))
+    return lambda row: list(range(context.rows.width))
 
 
 def completion_positions(context: Context) -> Callable[[int], list[int]]:
-    first, mask = prompt_width(context), context.trace.rollout.completion_mask
-    return lambda row: [first + place for place in mask[row].nonzero().flatten().tolist()]
+    return context.rows.completion
+
+
+def told_apart(context: Context) -> list[int]:
+    """The columns of the selected row's table: what is trained; of a batch file all of its completion, tool tokens as well."""
+    return context.rows.completion(context.row) if context.of_file else context.trained_positions(context.row)
 
 
 def columns(context: Context, row: int, name: str, cells: Sequence[int]) -> list[dict | None]:
@@ -118,15 +124,17 @@ def lines_table(
     **panel: Any,
 ) -> dict[str, Any]:
     """The selected row's tokens as columns and one line per quantity."""
-    shown_at = window(context, context.trained_positions(context.row) if positions is None else positions)
-    lines = []
-    for name in names:
+    shown_at = window(context, told_apart(context) if positions is None else positions)
+    lines, missing = [], lacking(context, names)
+    for name in (name for name in names if not lacking(context, (name,))):
         cells = columns(context, context.row, name, shown_at)
         for pos, cell in zip(shown_at, cells, strict=True):
             if cell and hot(name, pos):
                 cell["hot"] = True
         lines.append({"label": quantity_label(context, name), "quantity": name, "cells": cells})
     tokens = [token(context, context.row, pos) for pos in shown_at]
+    if missing:
+        panel["caption_html"] = (panel.get("caption_html") or "") + said(context, names)[0]["html"]
     return token_table(row=context.row, tokens=tokens, lines=lines, **panel)
 
 
@@ -136,21 +144,25 @@ def quantity_label(context: Context, name: str) -> str:
 
 
 def grid(context: Context, name: str, diverging: bool = True, **panel: Any) -> dict[str, Any]:
-    """A whole [B T] tensor; masked entries are None."""
+    """A whole [B T] tensor, or the part of it round the selected token; masked entries are None."""
+    missing = said(context, (name,))
+    if missing:
+        return missing[0]
     values, mask = tensor_of(context, name), context.trace.batch.trained_mask()
     first = prompt_width(context) - context.positions[0]  # columns of the prompt hold nothing that is trained
-    numbers, trained = values[:, first:].tolist(), mask[:, first:].tolist()
+    chosen = context.rows.shown
+    at = window(context, context.positions[max(0, first) :], max(WINDOW, CELLS // len(chosen)))
+    columns = slice(context.column_of(at[0]), context.column_of(at[-1]) + 1) if at else slice(0)
+    numbers, trained = values[chosen, columns].tolist(), mask[chosen, columns].tolist()
     rows = [
         {
             "row": row,
             "label": row_label(context, row),
             "cells": [shown(v) if m else None for v, m in zip(*line, strict=True)],
         }
-        for row, line in enumerate(zip(numbers, trained, strict=True))
+        for row, line in zip(chosen, zip(numbers, trained, strict=True), strict=True)
     ]
-    return tensor_grid(
-        quantity=name, positions=context.positions[first:], rows=rows, max=largest(values, mask), diverging=diverging, **panel
-    )
+    return tensor_grid(quantity=name, positions=at, rows=rows, max=largest(values, mask), diverging=diverging, **panel)
 
 
 def still(values: Tensor, value: float) -> bool:
@@ -161,8 +173,10 @@ def still(values: Tensor, value: float) -> bool:
 def not_moved_yet(context: Context, key: str, value: float) -> list[dict[str, Any]]:
     """Why every number is still the same on the first update, and the way to the second."""
     values = tensor_of(context, "ratio" if key == "clip" else key)[context.trace.batch.trained_mask()]
-    if context.update_index or not still(values, value):
+    if context.update_index or not len(values) or not still(values, value):
         return []
+    if context.of_file:
+        return [text(html=context.html(context.label(f"still_batch_{key}")))]
     if not bool(context.trace.token_advantages.any()):
         return nothing_to_learn(context)
     if len(context.trace.updates) == 1:
@@ -173,6 +187,8 @@ def not_moved_yet(context: Context, key: str, value: float) -> list[dict[str, An
 
 def nothing_to_learn(context: Context) -> list[dict[str, Any]]:
     """Why a step has no advantages at all: no reward, or nobody to compare with."""
+    if context.of_file:
+        return said(context, ("advantages" if not context.own_advantages else "token_advantages",))
     valid, pushes = context.trace.advantages.valid, bool(context.trace.token_advantages.any())
     if context.recipe.group_size == 1 and bool(valid.any()) and not pushes:
         return [text(html=context.html(context.label("group_of_one")))]
@@ -181,7 +197,7 @@ def nothing_to_learn(context: Context) -> list[dict[str, Any]]:
 
 def largest(values: Tensor, mask: Tensor) -> float:
     """The magnitude that gets the full colour."""
-    sizes = values.float().abs()[mask]
+    sizes = values.float().abs()[mask & values.isfinite()]
     return float(sizes.max()) if len(sizes) else 0.0
 
 
@@ -208,8 +224,8 @@ def curve(name: str, x: Tensor, y: Tensor, colour: str, **line: Any) -> dict[str
 def token_dots(context: Context, x_name: str, y_name: str, name: str, colour: str, keep: Tensor | None = None, **more):
     """One dot per trained token, whose click selects it. The selected one is ringed."""
     mask = context.trace.batch.trained_mask() if keep is None else keep & context.trace.batch.trained_mask()
-    places = mask.nonzero().tolist()[:2000]
     x, y = tensor_of(context, x_name), tensor_of(context, y_name)
+    places = (mask & x.isfinite() & y.isfinite()).nonzero()[:2000].tolist()
     where = [[row, context.positions[column]] for row, column in places]
     here = [context.row, context.pos]
     ids = context.trace.batch.row_ids()

@@ -15,8 +15,10 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from grpo_core import Recipe
+from grpo_core.batch_step import FIXED
 
 from . import BY_SLUG, choice, link, pages, prose, view
+from .batches import is_batch
 from .components import Journey, Nav, Picture, PresetNote, Side
 from .form import from_knob
 from .knobs import KNOBS
@@ -38,7 +40,7 @@ class Shown:
 def load(query: str, shown: Shown, answers: Answers, lang: str = prose.DEFAULT):
     """The state of an address, as somebody opens it or comes back to it; `lang` where it names no language."""
     recipe, selection, messages = link.parse(query, plain_recipe())
-    recipe, refused = view.bench().allowed(recipe)
+    recipe, refused = view.bench().allowed(recipe, link.bare(query))
     if "lang" not in parse_qs(query.removeprefix("?")):
         selection = replace(selection, lang=lang)
     notices = messages + refused
@@ -75,6 +77,8 @@ def answer(choice: Mapping, recipe: Recipe, shown: Shown, selection: Selection, 
 
 def edit_reward(edit: Mapping, recipe: Recipe, shown: Shown, selection: Selection, answers: Answers):
     """A reward typed over the function's: a number, or nothing for "no reward"; `reset` asks the function again."""
+    if is_batch(recipe.model):
+        return _drawn(recipe, shown, selection, answers, [prose.label(selection.lang, "batch_fixed")])
     row, function, text = edit.get("row"), edit.get("function"), str(edit.get("value", "")).strip()
     kept = tuple(e for e in recipe.edited_rewards if e[:2] != (row, function))
     try:
@@ -92,7 +96,8 @@ def change_knobs(form: Mapping, recipe: Recipe, shown: Shown, selection: Selecti
     """
     edits, unedited = recipe.edited_rewards, replace(recipe, edited_rewards=())
     try:
-        changed = replace(unedited, **{k.field: from_knob(k, form[k.field], getattr(recipe, k.field)) for k in KNOBS})
+        turned = [knob for knob in KNOBS if not (is_batch(recipe.model) and knob.field in FIXED)]
+        changed = replace(unedited, **{k.field: from_knob(k, form[k.field], getattr(recipe, k.field)) for k in turned})
     except (ValueError, TypeError) as error:
         return _drawn(recipe, shown, selection, answers, [_plain(error, "recipe")])
     if changed.rollout_key() == recipe.rollout_key():
@@ -137,6 +142,7 @@ def draw(
 ) -> tuple[Shown, Views]:
     """The best picture that needs no model run, and what is finished by now."""
     shown, (recipe, notices) = _still(shown), standing(recipe, selection.lang, notices)
+    view.bench().hurry(recipe)
     if view.bench().has_step(recipe):
         shown = shown if recipe == shown.recipe else Shown(recipe, shown.recipe)
         values = view.view(recipe, selection, answers, notices, "full", shown.before)
@@ -174,7 +180,7 @@ def dressed(values: dict[str, dict[str, Any]], recipe: Recipe, selection: Select
     values["picture"] |= {"hide": list(selection.hide), "lang": selection.lang, "turn": time.monotonic_ns()}
     values["nav"]["languages"] = pages.languages(selection, lambda there: link.query(recipe, there))
     here = link.query(recipe, selection)
-    values["nav"]["pages"] = pages.links(selection.lang, "learn", learn=here, compare=here, train=here)
+    values["nav"]["pages"] = pages.links(selection.lang, "learn", here)
     values["preset"] = choice.note(recipe, selection.lang)
     for part in VIEWS:
         kept = {key: texts[key] for key in part.LABELS} | (short if part is Journey else {})
@@ -197,7 +203,12 @@ def standing(recipe: Recipe, lang: str, notices: Sequence[str] = ()) -> tuple[Re
     if recipe.model in view.bench().sources:
         return recipe, list(notices)
     view.bench().step(first_recipe())
-    return first_recipe(), [*notices, prose.label(lang, "step_gone")]
+    return first_recipe(), [*notices, prose.label(lang, gone(recipe))]
+
+
+def gone(recipe: Recipe) -> str:
+    """The label that says so of a kept step or a batch file that is no longer here."""
+    return "batch_left" if is_batch(recipe.model) else "step_gone"
 
 
 def _still(shown: Shown) -> Shown:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from grpo_core.advantages import ADVANTAGE_MEAN, ADVANTAGE_STD, WHITEN
 from grpo_core.aggregation import AGGREGATION
+from grpo_core.batch_step import FIXED
 from grpo_core.config import Recipe
 from grpo_core.correction import BOUND, CORRECTION, GATE
 from grpo_core.kl import KL, KL_GRADIENT
@@ -12,6 +13,8 @@ from grpo_core.loss import RATIO
 from grpo_core.rules import ALONE, OLD_OR_SAMPLER, OPTIMIZERS, OR_SAME, REF_OR_SAMPLER, REWARD_KL
 from grpo_core.surrogate import SURROGATE
 from grpo_core.types import LAYOUTS
+
+from .batches import is_batch
 
 
 @dataclass(frozen=True)
@@ -129,5 +132,14 @@ KNOBS = (
 
 
 def unread(recipe: Recipe) -> list[str]:
-    """The settings that nothing reads under this recipe."""
-    return [knob.field for knob in KNOBS if not knob.read(recipe)]
+    """The settings that nothing reads under this recipe; of a batch file, all that belongs to the file."""
+    fixed = FIXED if is_batch(recipe.model) else ()
+    return [knob.field for knob in KNOBS if knob.field in fixed or not knob.read(recipe)]
+
+
+def unread_sections(recipe: Recipe) -> list[str]:
+    """The sections of the form in which no control is left."""
+    gone = unread(recipe)
+    return [
+        name for name in dict.fromkeys(k.section for k in KNOBS) if all(k.field in gone for k in KNOBS if k.section == name)
+    ]

@@ -6,18 +6,17 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any
 
-from grpo_core import CHECKS, Evidence, Recipe, StepTrace, run_checks
+from grpo_core import Recipe, StepTrace
 from grpo_core.doctor import Outcome
-from grpo_core.explain import kl_estimates, least_likely_column, other_advantages, other_aggregations, update_effect
-from grpo_core.metrics import layer_norms
-from grpo_core.workings import Branch, advantage_workings, branch_of, logprob_weights, loss_workings
 
-from . import prose
+from . import absent, badges, prose
+from .asked import Asked
+from .batches import BatchSource, Tokens
 from .components import number
 from .formula import number_html
-from .formulas import advantage_of
 from .numbers import shown, sign
 from .quantities import QUANTITIES, element
+from .rows import Rows, selected
 from .trace import Step, Workbench
 
 
@@ -44,13 +43,15 @@ class Lesson:
     source: Callable[["Context"], list[dict]]
     tensors: tuple[str, ...]
     checks: tuple[str, ...]
+    needs: tuple[str, ...] = ()  # quantities without which nothing of it can be drawn: a batch file may lack them
+    asks: tuple[str, ...] = ()  # and without which its question has no answer
     journey: tuple[str, ...] = ()  # the quantities that this lesson adds to the token's journey
     figure: Callable[["Context"], dict[str, Any]] | None = None
 
 
 def lesson_from(module: ModuleType) -> Lesson:
     """A lesson file's names as one record."""
-    optional = {name: getattr(module, name) for name in ("journey", "figure") if hasattr(module, name)}
+    optional = {name: getattr(module, name) for name in ("journey", "figure", "needs", "asks") if hasattr(module, name)}
     return Lesson(
         slug=module.slug, build=module.build, check=module.check, formula=module.formula, source=module.source,
         tensors=module.tensors, checks=module.checks, **optional,
@@ -58,7 +59,7 @@ def lesson_from(module: ModuleType) -> Lesson:
 
 
 @dataclass(frozen=True)
-class Context:
+class Context(Asked):
     """One step, one update, one token, one language. Everything is computed by `grpo_core` when it is first asked for."""
 
     bench: Workbench
@@ -76,11 +77,31 @@ class Context:
 
     @property
     def policy(self):
-        return self.bench.policy(self.recipe)
+        """The model that the step was run with; of a batch file the one that it was given with, if any."""
+        return self.source.policy if self.source else self.bench.policy(self.recipe)
+
+    @property
+    def of_file(self) -> bool:
+        """Whether this was read from a batch file, and is none of our own steps."""
+        return self.trace.rollout is None
+
+    @cached_property
+    def source(self) -> BatchSource | None:
+        """That batch file."""
+        return self.bench.sources.batch(self.recipe.model)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """What the ids stand for."""
+        return self.bench.tokens(self.recipe)
+
+    @cached_property
+    def rows(self) -> Rows:
+        return Rows(self)
 
     @property
     def update_index(self) -> int:
-        return min(self.selection.update, len(self.trace.updates) - 1)
+        return max(0, min(self.selection.update, len(self.trace.updates) - 1))
 
     @property
     def update(self):
@@ -99,23 +120,21 @@ class Context:
         return pos - self.positions[0]
 
     def trained_positions(self, row: int) -> list[int]:
-        mask = self.trace.batch.trained_mask()[row].tolist()
+        mask = self.rows.trained[row].tolist()
         return [pos for pos, trained in zip(self.positions, mask, strict=True) if trained]
 
     @cached_property
-    def row(self) -> int:
-        """The selected row, or the nearest one that is trained."""
-        trained = self.trace.batch.trained_mask().any(1).nonzero().flatten().tolist()
-        return min(trained, key=lambda row: abs(row - self.selection.row))
+    def place(self) -> tuple[int, int]:
+        """The selected row and position, or the nearest that can be shown."""
+        return selected(self)
 
-    @cached_property
+    @property
+    def row(self) -> int:
+        return self.place[0]
+
+    @property
     def pos(self) -> int:
-        """The selected token or the first trained one behind it; where none is selected, the row's least likely one."""
-        trained = self.trained_positions(self.row)
-        behind = [pos for pos in trained if pos >= self.selection.pos]
-        if behind and self.selection.pos >= 0:
-            return behind[0]
-        return self.positions[least_likely_column(self.trace, self.row)]
+        return self.place[1]
 
     @property
     def column(self) -> int:
@@ -126,60 +145,14 @@ class Context:
         """Tensors by displayed name, as far as they have been asked for."""
         return {}
 
-    # ---- what grpo_core says about this step ----------------------------------------------------------------------
-    @cached_property
-    def vocabulary(self):
-        return self.bench.vocabulary_row(self.step, self.update_index, self.row, self.column)
-
-    def vocabulary_at(self, row: int, pos: int):
-        return self.bench.vocabulary_row(self.step, self.update_index, row, self.column_of(pos))
-
-    @cached_property
-    def exact_kl(self):
-        return self.bench.exact_kl(self.step, self.update_index)
-
-    @cached_property
-    def kl_estimates(self):
-        return kl_estimates(self.trace, self.update_index)
-
-    @cached_property
-    def aggregations(self):
-        return other_aggregations(self.trace, self.update_index)
-
-    @cached_property
-    def conventions(self):
-        return other_advantages(self.trace)
-
-    @cached_property
-    def advantage_workings(self):
-        return advantage_workings(self.trace)
-
-    @cached_property
-    def loss_workings(self):
-        return loss_workings(self.trace, self.update_index)
-
-    @cached_property
-    def logprob_weights(self):
-        return logprob_weights(self.trace, self.update_index)
-
-    @cached_property
-    def branch(self) -> Branch:
-        """Which case of every rule the selected token went through."""
-        return branch_of(self.trace, self.update_index, self.row, self.column)
+    @property
+    def is_trained(self) -> bool:
+        """Whether the loss reads the selected token; always in a step that was run here."""
+        return self.rows.is_trained(self.row, self.pos)
 
     @property
-    def advantage(self) -> str:
-        """The quantity that a token's loss multiplies with: its row's advantage, or its own."""
-        return advantage_of(self.recipe)
-
-    @cached_property
-    def layer_norms(self):
-        return layer_norms(self.update.grad_norms)
-
-    @cached_property
-    def effect(self):
-        """None while the update has not been run with this recipe."""
-        return None if self.step.is_quick else update_effect(self.trace, self.update_index, self.step.after)
+    def token_id(self) -> int:
+        return int(self.rows.ids[self.row, self.pos])
 
     @cached_property
     def before(self) -> "Context":
@@ -187,15 +160,7 @@ class Context:
         return replace(self, step=self.previous, previous=None)
 
     def outcomes(self, names: tuple[str, ...]) -> list[Outcome]:
-        checks = [CHECKS[name] for name in names]
-        needs = {need for check in checks for need in check.needs}
-        return run_checks(
-            Evidence(
-                trace=self.trace, update=self.update_index, policy=self.policy, token=(self.row, self.column),
-                row=self.vocabulary if "row" in needs else None, effect=self.effect,
-            ),
-            checks,
-        )  # fmt: skip
+        return badges.outcomes(self, names)
 
     # ---- words and numbers ------------------------------------------------------------------------------------------
     def label(self, key: str, **values: object) -> str:
@@ -205,7 +170,9 @@ class Context:
         return element(self, name, row, pos, place)
 
     def number(self, name: str, row: int | None = None, pos: int | None = None, place: Any = None, **extra: Any) -> dict:
-        """A displayed number that knows which element it is."""
+        """A displayed number that knows which element it is; a dash where a batch file does not have it."""
+        if not absent.is_there(self, name, row, pos):
+            return {"v": "–"}
         value = element(self, name, row, pos, place)
         return number(name, row, pos, shown(value), s=sign(value), **self._place(name, pos, place), **extra)
 
@@ -220,7 +187,9 @@ class Context:
         axes = QUANTITIES[name.split("@")[0]].axes
         row = self.row if axes.startswith("B") or axes == "V" else None
         pos = self.pos if axes in ("BT", "BS", "BC", "V") else None
-        place = int(index or 0) if axes in ("BR", "R") else self.vocabulary.sampled_id if axes == "V" else None
+        place = int(index or 0) if axes in ("BR", "R") else self.token_id if axes == "V" else None
+        if not absent.is_there(self, name, row, pos):
+            return "–", {}
         attributes = {"quantity": name, "row": row, "pos": pos}
         attributes |= {key.rstrip("_"): value for key, value in self._place(name, pos, place).items()}
         return shown(element(self, name, row, pos, place)), attributes

@@ -9,8 +9,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from grpo_core import Recipe
+from grpo_core.batch_step import FIXED
 from grpo_core.presets import PRESETS, preset
 
+from .batches import is_batch
 from .lesson import Selection
 from .prose import LANGUAGES
 
@@ -26,11 +28,12 @@ def query(recipe: Recipe, selection: Selection, defaults: Recipe = DEFAULT_RECIP
     pairs += [("update", selection.update)] if selection.update else []
     pairs += [("lang", selection.lang)]  # always: a link looks the same on a server with another default
     pairs += [("hide", ",".join(selection.hide))] if selection.hide else []
-    pairs += [("preset", recipe.preset)] if recipe.preset != defaults.preset else []
+    of_file = is_batch(recipe.model)  # whose preset is always said: without any setting its own are meant
+    pairs += [("preset", recipe.preset)] if of_file or recipe.preset != defaults.preset else []
     start = started(defaults, recipe.preset)
     for field in fields(Recipe):
         value = getattr(recipe, field.name)
-        if value == getattr(start, field.name):
+        if value == getattr(start, field.name) or (of_file and field.name in FIXED):
             continue
         if field.name == "edited_rewards":
             pairs += [("reward", f"{r},{f},{'none' if v is None else v}") for r, f, v in value]
@@ -39,6 +42,12 @@ def query(recipe: Recipe, selection: Selection, defaults: Recipe = DEFAULT_RECIP
         else:
             pairs.append((field.name, _written(value)))
     return "?" + urlencode(pairs)
+
+
+def bare(text: str) -> bool:
+    """Whether an address names no setting of a recipe but the model."""
+    named = {key for key, _ in parse_qsl(text.removeprefix("?")[:MAX_QUERY], keep_blank_values=True)}
+    return not named & {REPEATED.get(f.name, f.name) for f in fields(Recipe) if f.name != "model"}
 
 
 @lru_cache(512)

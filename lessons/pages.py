@@ -9,15 +9,19 @@ from . import BY_SLUG, link, prose
 from .lesson import Selection
 
 TRAIN = "train"  # the page, and the lesson that it is
-PATHS = {"learn": "./", "compare": "compare", TRAIN: "train"}  # beside each other, wherever the app is served
+# Beside each other, wherever the app is served.
+PATHS = {"learn": "./", "debug": "debug", "museum": "museum", "compare": "compare", TRAIN: "train"}
 
 
-def links(lang: str, current: str, **queries: str) -> list[dict[str, Any]]:
-    """For the navigation: where each page is, with its query."""
+def links(lang: str, current: str, lesson: str, **own: str) -> list[dict[str, Any]]:
+    """For the navigation: where each page is, with the lessons' query or its `own`."""
     return [
-        {"title": prose.label(lang, f"page_{name}"), "href": path + queries[name], "current": name == current, "page": name}
+        {
+            "title": prose.label(lang, f"page_{name}"), "href": path + own.get(name, lesson), "current": name == current,
+            "page": name,
+        }
         for name, path in PATHS.items()
-    ]
+    ]  # fmt: skip
 
 
 def lessons(recipe: Recipe, selection: Selection, page: str) -> list[dict[str, Any]]:

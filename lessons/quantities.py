@@ -13,6 +13,7 @@ from torch import Tensor
 
 from grpo_core import closed_forms, explain
 from grpo_core.logprobs import labels, position_ids
+from grpo_core.types import Batch
 
 if TYPE_CHECKING:
     from .lesson import Context
@@ -24,6 +25,11 @@ class Quantity:
     symbol: str  # LaTeX
     axes: str
     get: Callable[["Context"], Any]
+
+
+def told_positions(batch: Batch) -> Tensor:
+    """The places that the model is told: a batch file's own, where it stores them."""
+    return position_ids(batch.row_mask()) if batch.position_ids is None else batch.position_ids
 
 
 def _terms(name: str) -> Callable[["Context"], Any]:
@@ -59,14 +65,14 @@ _TABLE = (
     Quantity("input_ids", r"x_t", "BS", lambda c: c.trace.batch.row_ids()),
     Quantity("attention_mask", r"a_t", "BS", lambda c: c.trace.batch.row_mask()),
     Quantity("completion_mask", r"m_t", "BS", lambda c: c.trace.batch.row_completion_mask()),
-    Quantity("position_ids", r"\mathrm{pos}_t", "BS", lambda c: position_ids(c.trace.batch.row_mask())),
+    Quantity("position_ids", r"\mathrm{pos}_t", "BS", lambda c: told_positions(c.trace.batch)),
     Quantity("loss_mask", r"m_t", "BT", lambda c: c.trace.batch.trained_mask()),
     Quantity("labels", r"y_t", "BT", lambda c: labels(c.trace.batch)),
     # sampling and rewards
     Quantity("sampler_logprobs", r"\log \pi_{\mathrm{sampler}}", "BT", lambda c: c.trace.batch.sampler_logprobs),
     Quantity("sampler_probs", r"\pi_{\mathrm{sampler}}", "BT",
              lambda c: explain.probabilities(c.trace.batch.sampler_logprobs, c.trace)),
-    Quantity("kept_mass", r"K_t", "BC", lambda c: c.trace.rollout.kept_mass),
+    Quantity("kept_mass", r"K_t", "BC", lambda c: c.trace.sampled().kept_mass),
     Quantity("rewards", r"r_i", "BR", _advantages("rewards")),
     Quantity("reward_weights", r"w", "R", _advantages("weights")),
     Quantity("reward", r"r_i", "B", _advantages("reward")),
@@ -94,7 +100,7 @@ _TABLE = (
     Quantity("logit_grad", r"\partial L / \partial z_v", "V", _vocabulary("logit_grad")),
     Quantity("rank", r"\mathrm{rank}", "", _vocabulary("rank")),
     # log-probs and what the loss makes of them
-    Quantity("policy_logprobs", r"\log \pi_\theta", "BT", _terms("policy_logprobs")),
+    Quantity("policy_logprobs", r"\log \pi_\theta", "BT", lambda c: c.policy_logprobs),
     Quantity("old_logprobs", r"\log \pi_{\mathrm{old}}", "BT", lambda c: c.trace.old_logprobs),
     Quantity("ref_logprobs", r"\log \pi_{\mathrm{ref}}", "BT", lambda c: c.trace.ref_logprobs),
     Quantity("log_ratio", r"\log \rho_t", "BT", _terms("log_ratio")),
@@ -171,7 +177,7 @@ _TABLE = (
     Quantity("counted_rows", r"B_{>0}", "", lambda c: c.trace.batch.trained_mask().any(1).sum()),
     Quantity("num_columns", r"T", "", lambda c: c.trace.batch.trained_mask().shape[1]),
     Quantity("row_width", r"(P + C - 1)", "", lambda c: c.trace.batch.row_ids().shape[1] - 1),
-    Quantity("num_rows", r"B", "", lambda c: c.trace.batch.group_ids.shape[0]),
+    Quantity("num_rows", r"B", "", lambda c: c.trace.batch.row_ids().shape[0]),
     Quantity("num_tokens", r"N", "", lambda c: c.trace.batch.trained_mask().sum()),
     Quantity("row_tokens", r"|o_i|", "B", lambda c: c.trace.batch.trained_mask().sum(1)),
 )  # fmt: skip
@@ -203,12 +209,12 @@ def element(context: "Context", name: str, row: int | None = None, pos: int | No
     """One displayed number as a Python number. `place`: reward function, vocabulary id or layer name."""
     axes = QUANTITIES[name.partition("@")[0]].axes
     if axes == "V" and row is not None:  # any position's row, not only the selected token's
-        return getattr(context.vocabulary_at(row, pos), name)[place].item()
+        return getattr(context.distribution_at(row, pos), name)[place].item()
     whole = tensor_of(context, name)
     if axes == "BT":
         picked = whole[row, context.column_of(pos)]
     elif axes == "BC":
-        picked = whole[row, pos - context.trace.rollout.prompt_ids.shape[1]]
+        picked = whole[row, pos - context.rows.prompt_width]
     elif axes == "BS":
         picked = whole[row, pos]
     elif axes == "BR":

@@ -15,6 +15,7 @@ slug = "rewards"
 tensors = ("rewards", "reward_weights", "reward")
 checks = ("reward_finite",)
 journey = ("reward",)
+needs = ("rewards",)
 
 
 def formula(context: Context) -> str:
@@ -24,8 +25,11 @@ def formula(context: Context) -> str:
 
 
 def cell(context: Context, row: int, function: int) -> dict:
-    """An input field that holds a reward; empty where the function returned none."""
-    value = rewards_after_edits(context.trace.rollout, context.recipe)[row][function]
+    """An input field that holds a reward; empty where the function returned none. A batch file's are what they are."""
+    if context.of_file:
+        missing = bool(context.trace.advantages.missing[row, function])
+        return {"v": context.label("reward_none")} if missing else context.number("rewards", row, place=function)
+    value = rewards_after_edits(context.trace.sampled(), context.recipe)[row][function]
     edited = any((row, function) == edit[:2] for edit in context.recipe.edited_rewards)
     number = context.number("rewards", row, place=function) if value is not None else {}
     return number | {
@@ -35,20 +39,20 @@ def cell(context: Context, row: int, function: int) -> dict:
 
 
 def build(context: Context) -> list[dict]:
-    names = context.trace.rollout.reward_names
-    rows = range(len(context.trace.rollout.completions))
-    heads = [f"{name} × {shown(weight)}" for name, weight in zip(names, context.recipe.reward_weights, strict=True)]
+    names, rows = context.rows.reward_names, context.rows.shown
+    weights = context.trace.advantages.weights.tolist() if context.of_file else context.recipe.reward_weights
+    heads = [f"{name} × {shown(weight)}" for name, weight in zip(names, weights, strict=True)]
     valid = context.trace.advantages.valid
     columns = [context.label("column_row"), context.label("column_completion"), *heads, "reward"]
     lines = [
-        [row_label(context, row), context.trace.rollout.completions[row],
+        [row_label(context, row), context.rows.text(row),
          *(cell(context, row, function) for function in range(len(names))),
          context.number("reward", row) if valid[row] else "–"]
         for row in rows
     ]  # fmt: skip
     return [*nothing_to_learn(context), *kl_in_reward(context), table(
-        columns=columns, rows=lines, row_ids=list(rows), wide=True, title=context.label("reward_table"),
-        caption_html=context.html(context.label("reward_table_caption")),
+        columns=columns, rows=lines, row_ids=rows, wide=True, title=context.label("reward_table"),
+        caption_html=context.html(context.label("reward_file_caption" if context.of_file else "reward_table_caption")),
     )]  # fmt: skip
 
 
@@ -60,7 +64,7 @@ def kl_in_reward(context: Context) -> list[dict]:
 
 def source(context: Context) -> list[dict]:
     recipe = context.recipe
-    functions = [whole(tasks.REWARDS[name]) for name in context.trace.rollout.reward_names]
+    functions = [] if context.of_file else [whole(tasks.REWARDS[name]) for name in context.rows.reward_names]
     changed = (recipe.reward_shift, recipe.reward_scale, recipe.reward_clip) != (0, 1, 0) or kl_before(recipe)
     exact = [assignment(group_advantages, "exact")] if changed else []
     penalty = [whole(reward_kl_of)] if kl_before(recipe) else []

@@ -3,12 +3,14 @@
 from grpo_core import advantages as core
 from grpo_core.explain import winner_advantages
 
+from . import stored
+from .absent import lacking
+from .advantage_figure import group_figure, shown_groups
 from .components import chart, table, text
-from .figures import BLUE, GREY, ORANGE, figure, grid, nothing_to_learn, plain, row_label
+from .figures import grid, nothing_to_learn, row_label
 from .formulas import advantage_formula, kl_after, per_token, token_lines
 from .lesson import Context
-from .numbers import shown, sign
-from .quantities import tensor_of
+from .numbers import shown
 from .source import assignment, whole
 
 slug = "advantages"
@@ -18,6 +20,8 @@ journey = ("advantages",)
 
 
 def formula(context: Context) -> str:
+    if context.of_file:
+        return stored.formula(context)
     if not context.trace.advantages.valid[context.row]:
         return "\n".join(token_lines(context.recipe, context.branch))
     return advantage_formula(context.recipe, context.branch)
@@ -25,10 +29,13 @@ def formula(context: Context) -> str:
 
 def build(context: Context) -> list[dict]:
     line = chart(
-        figure=group_figure(context), alt=context.label("advantage_chart_alt"), height=150 + 90 * len(context.recipe.prompts),
+        figure=group_figure(context), alt=context.label("advantage_chart_alt"), height=150 + 90 * len(shown_groups(context)),
         title=context.label("advantage_chart"), caption_html=context.html(context.label("advantage_chart_caption")), wide=True,
     )  # fmt: skip
-    picture = [line] if bool(context.trace.advantages.valid.any()) else []
+    picture = [line] if bool(context.trace.advantages.valid.any()) and context.rows.grouped else []
+    if context.of_file:
+        others = [] if lacking(context, (stored.recomputed(context),)) else [conventions(context), winners(context)]
+        return [*picture, *stored.rows(context), *own_advantages(context), *others]
     return [
         *nothing_to_learn(context), *picture, row_table(context), *own_advantages(context), conventions(context),
         winners(context),
@@ -38,6 +45,8 @@ def build(context: Context) -> list[dict]:
 def own_advantages(context: Context) -> list[dict]:
     """Every token's own advantage, where the convention gives it one."""
     recipe = context.recipe
+    if context.own_advantages or context.of_file:
+        return [grid(context, "token_advantages", title=context.label("own_advantages"))] if context.own_advantages else []
     if not per_token(recipe):
         return []
     why = [key for key, holds in (
@@ -51,70 +60,36 @@ def own_advantages(context: Context) -> list[dict]:
     return [text(html=context.html(words)), tokens]
 
 
-def group_figure(context: Context) -> dict:
-    """Each group's rewards on a line, with the mean and one spread either side."""
-    trace, groups = context.trace, context.trace.batch.group_ids
-    data = []
-    for group in groups.unique().tolist():
-        rows = ((groups == group) & trace.advantages.valid).nonzero().flatten().tolist()
-        if not rows:
-            continue
-        mean, spread = float(tensor_of(context, "group_mean")[rows[0]]), float(tensor_of(context, "group_std")[rows[0]])
-        data.append({
-            "type": "scatter", "mode": "lines+markers", "x": [mean - spread, mean, mean + spread], "y": [group] * 3,
-            "line": {"color": GREY, "width": 3}, "marker": {"symbol": ["line-ns-open", "diamond", "line-ns-open"], "size": 16},
-            "name": context.label("mean_and_std"), "showlegend": group == 0, "hoverinfo": "x",
-        })  # fmt: skip
-        for place, row in enumerate(rows):
-            value, advantage = float(trace.advantages.reward[row]), float(trace.advantages.advantages[row])
-            height = group + 0.12 + min(0.1, 0.75 / len(rows)) * place
-            data.append({
-                "type": "scatter", "mode": "markers+text", "x": [value], "y": [height],
-                "customdata": [[row, pos] for pos in context.trained_positions(row)[:1]],
-                "text": [f"{plain(row_label(context, row))}  A = {shown(advantage)}"],
-                "textposition": "middle right", "showlegend": False, "hovertext": plain(row_label(context, row)),
-                "hoverinfo": "text+x", "cliponaxis": False,
-                "marker": {"size": 15 if row == context.row else 11, "color": (GREY, BLUE, ORANGE)[sign(advantage)],
-                           "symbol": ("circle", "triangle-right", "triangle-left")[sign(advantage)]},
-            })  # fmt: skip
-    ticks = groups.unique().tolist()
-    texts = [context.label("prompt_number", number=group + 1) for group in ticks]
-    return figure(
-        data, "reward", "", yaxis={"tickvals": ticks, "ticktext": texts, "autorange": "reversed", "zeroline": False},
-        margin={"l": 90, "r": 110, "t": 24, "b": 44},
-    )  # fmt: skip
-
-
 def row_table(context: Context) -> dict:
     names = ("reward", "baseline", "scale", "advantages")
     valid = context.trace.advantages.valid
-    rows = range(len(valid))
+    rows = context.rows.shown
     return table(
         columns=[context.label("column_row"), *names],
         rows=[
             [row_label(context, row), *(context.number(n, row) if valid[row] or n == "advantages" else "–" for n in names)]
             for row in rows
         ],
-        row_ids=list(rows), title=context.label("advantage_rows"),
+        row_ids=rows, title=context.label("advantage_rows"),
     )  # fmt: skip
 
 
 def conventions(context: Context) -> dict:
     """The same rewards under every baseline and spread."""
-    rows = range(len(context.trace.batch.group_ids))
+    rows = context.rows.shown
     names = [f"advantages@{mean}/{std}" for mean, std in context.conventions]
     own = f"advantages@{context.recipe.advantage_mean}/{context.recipe.advantage_std}"
     return table(
         columns=[context.label("column_row"), *(name.split("@")[1].replace("/", "/\u200b") for name in names)],
         rows=[[row_label(context, row), *(context.number(name, row, hot=name == own) for name in names)] for row in rows],
-        row_ids=list(rows), title=context.label("conventions"), wide=True,
+        row_ids=rows, title=context.label("conventions"), wide=True,
         caption_html=context.html(context.label("conventions_caption")),
     )  # fmt: skip
 
 
 def winners(context: Context) -> dict:
     """What one success is worth, by how many of the group succeed."""
-    size = max(2, context.recipe.group_size)
+    size = max(2, min(context.recipe.group_size, 64))
     lines = [
         [f"{count} / {size}", shown(winner), shown(loser)]
         for count, (winner, loser) in winner_advantages(context.recipe, size).items()

@@ -13,14 +13,15 @@ formula = None
 tensors = ("attention_mask", "completion_mask", "loss_mask")
 checks = ("eos_in_mask", "mask_after_eos")
 journey = ()
+asks = ("finish_reasons",)
 
 
 def build(context: Context) -> list[dict]:
-    legend = [{"k": k, "label": context.label(f"kind_{k}")} for k in ("pad", "special", "prompt", "completion", "eos", "cut")]
-    rows = range(len(context.trace.batch.group_ids))
+    kinds = ["pad", "special", "prompt", "completion", "eos", "cut", *(["untrained"] if context.of_file else [])]
+    legend = [{"k": k, "label": context.label(f"kind_{k}")} for k in kinds]
     bands = strip(
-        context, rows, all_positions(context), title=context.label("mask_bands"), legend=legend, wide=True, aligned="bands",
-        caption_html=context.html(context.label("mask_bands_caption")),
+        context, context.rows.shown, all_positions(context), title=context.label("mask_bands"), legend=legend, wide=True,
+        aligned="bands", caption_html=context.html(context.label("mask_bands_caption")),
     )  # fmt: skip
     masks = lines_table(
         context, ("input_ids", "attention_mask", "completion_mask", "loss_mask"), all_positions(context)(context.row),
@@ -36,7 +37,7 @@ def source(context: Context) -> list[dict]:
 
 def check(context: Context, answer: str) -> bool:
     """Is the EOS trained? Where a row has one, its mask says so."""
-    stopped = [row for row, reason in enumerate(context.trace.rollout.finish_reasons) if reason == "stop"]
-    ids, eos = context.trace.batch.row_ids(), context.policy.eos_ids
-    trained = all(int(ids[row, context.trained_positions(row)[-1]]) in eos for row in stopped)
+    stopped = [row for row, reason in enumerate(context.rows.finish_reasons or ()) if reason == "stop"]
+    ids, eos = context.trace.batch.row_ids(), context.tokens.eos_ids
+    trained = all(int(ids[row, pos]) in eos for row in stopped for pos in context.trained_positions(row)[-1:] or [0])
     return answer == ("yes" if trained else "no")

@@ -13,6 +13,7 @@ slug = "logits"
 tensors = ("logits", "scaled_logits", "logprobs", "probs")
 checks = ("probabilities_sum",)
 journey = ("logits",)
+needs = ("logits",)
 SHOWN = 16
 
 
@@ -46,7 +47,7 @@ def top_ids(context: Context) -> list[int]:
 def build(context: Context) -> list[dict]:
     ids = top_ids(context)
     left = context.vocabulary.probs.shape[0] - len(ids)
-    before = token(context, context.row, context.pos - 1)
+    before = token(context, context.row, context.pos - 1)  # a token that has logits is never the first
     return [
         vocab_bars(
             row=context.row, pos=context.pos, from_=context.pos - 1,

@@ -16,8 +16,7 @@ checks = ("shift_probe",)
 
 
 def build(context: Context) -> list[dict]:
-    width = context.trace.batch.row_ids().shape[1]
-    places = window(context, range(width), 26)
+    places = window(context, range(context.rows.width), 26)
     trained = set(context.trained_positions(context.row))
     tokens = [token(context, context.row, pos) for pos in places]
     arrows = shift(
@@ -41,5 +40,5 @@ def source(context: Context) -> list[dict]:
 def check(context: Context, answer: str) -> bool:
     """Which position's logits score the selected token?"""
     ids = context.trace.batch.row_ids()
-    before = context.vocabulary.sampled_id == int(ids[context.row, context.pos])
+    before = context.token_id == int(ids[context.row, context.pos])
     return answer == ("before" if before else "same")

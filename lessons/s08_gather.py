@@ -2,6 +2,7 @@
 
 from grpo_core import logprobs as core
 
+from .absent import said
 from .components import matrix
 from .examples import gather_example, op_compute_log_probs_example
 from .figures import lines_table, piece, window
@@ -19,8 +20,21 @@ def formula(context: Context) -> str:
 
 
 def build(context: Context) -> list[dict]:
-    places = window(context, context.trained_positions(context.row), 8)
-    rows = [context.vocabulary_at(context.row, pos) for pos in places]
+    scored = [pos for pos in range(context.positions[0], context.positions[-1] + 1)]
+    numbers = lines_table(
+        context, ("loss_mask", "labels", "policy_logprobs"), scored, title=context.label("gather_lines"),
+        caption_html=context.html(context.label("gather_lines_caption")),
+    )  # fmt: skip
+    return [*cells(context), numbers, *gather_example(context), *op_compute_log_probs_example(context)]
+
+
+def cells(context: Context) -> list[dict]:
+    """A few rows of log-probs, and the cell that is picked out of each."""
+    at = {pos: context.distribution_at(context.row, pos) for pos in window(context, context.trained_positions(context.row), 8)}
+    known = {pos: row for pos, row in at.items() if row is not None}
+    if not known:
+        return said(context, ("logprobs",))
+    places, rows = list(known), list(known.values())
     ids = list(dict.fromkeys(row.sampled_id for row in rows))
     cells = [
         [context.number("logprobs", context.row, pos, place=i) for i in ids] for pos in places
@@ -31,12 +45,7 @@ def build(context: Context) -> list[dict]:
         picked=[ids.index(row.sampled_id) for row in rows],
         title=context.label("gather_matrix"), caption_html=context.html(context.label("gather_matrix_caption")),
     )  # fmt: skip
-    scored = [pos for pos in range(context.positions[0], context.positions[-1] + 1)]
-    numbers = lines_table(
-        context, ("loss_mask", "labels", "policy_logprobs"), scored, title=context.label("gather_lines"),
-        caption_html=context.html(context.label("gather_lines_caption")),
-    )  # fmt: skip
-    return [picked, numbers, *gather_example(context), *op_compute_log_probs_example(context)]
+    return [picked]
 
 
 def source(context: Context) -> list[dict]:

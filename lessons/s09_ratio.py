@@ -13,6 +13,7 @@ slug = "ratio"
 tensors = ("policy_logprobs", "old_logprobs", "ref_logprobs", "sampler_logprobs", "log_ratio", "ratio")
 checks = ("ratio_first_step", "sampler_logprobs_match")
 journey = ("ratio",)
+asks = ("ratio",)
 
 
 def formula(context: Context) -> str:
@@ -21,17 +22,18 @@ def formula(context: Context) -> str:
 
 def build(context: Context) -> list[dict]:
     four = ("sampler_logprobs", "old_logprobs", "policy_logprobs", "ref_logprobs", "log_ratio", "ratio")
+    said = "ratio_lines_caption_file" if context.of_file else "ratio_lines_caption"
     table = lines_table(
-        context, four, title=context.label("ratio_lines"), caption_html=context.html(context.label("ratio_lines_caption")),
+        context, four, title=context.label("ratio_lines"), caption_html=context.html(context.label(said)),
         hot=lambda name, pos: name in ("policy_logprobs", f"{context.recipe.ratio_against}_logprobs") and pos == context.pos,
     )  # fmt: skip
     whole_batch = grid(
         context, "log_ratio", title=context.label("ratio_grid"), caption_html=context.html(context.label("ratio_grid_caption"))
     )
-    said = [f"ratio_{context.recipe.ratio}"] if context.recipe.ratio != "token" else []
-    said += ["ratio_against_sampler"] if context.recipe.ratio_against == "sampler" else []
-    words = [text(html=context.html(context.label(key))) for key in said]
-    return [*not_moved_yet(context, "ratio", 1), *words, table, whole_batch]
+    keys = [f"ratio_{context.recipe.ratio}"] if context.recipe.ratio != "token" else []
+    keys += ["ratio_against_sampler"] if context.recipe.ratio_against == "sampler" else []
+    words = [text(html=context.html(context.label(key))) for key in keys]
+    return [*(not_moved_yet(context, "ratio", 1) if context.trace.updates else []), *words, table, whole_batch]
 
 
 def source(context: Context) -> list[dict]:

@@ -6,7 +6,7 @@ from grpo_core.loss import policy_loss
 
 from .components import chart, text
 from .examples import kl_examples
-from .figures import BLUE, GREEN, GREY, ORANGE, curve, figure, grid, lines_table, not_moved_yet, still, token_dots
+from .figures import BLUE, GREEN, GREY, ORANGE, curve, figure, grid, largest, lines_table, not_moved_yet, still, token_dots
 from .formulas import kl_formula
 from .lesson import Context
 from .source import assignment, whole
@@ -15,6 +15,7 @@ slug = "kl"
 tensors = ("policy_logprobs", "ref_logprobs", "kl", "exact_kl")
 checks = ("kl_nonnegative", "kl_step0_zero")
 journey = ("kl",)
+needs = ("kl",)
 
 
 def formula(context: Context) -> str:
@@ -24,10 +25,12 @@ def formula(context: Context) -> str:
 def build(context: Context) -> list[dict]:
     recipe = context.recipe
     estimators = [name for name in core.KL if name != "abs" or recipe.kl_estimator == "abs"]
-    exact = ["exact_kl"] if recipe.kl_against == "ref" else []  # the sampler's whole distribution is not known
+    # of the sampler's and of a file's policies the whole distribution is not known
+    exact = ["exact_kl"] if recipe.kl_against == "ref" and not context.of_file else []
+    seen = "file" if context.of_file else recipe.kl_against
     table = lines_table(
         context, ("policy_logprobs", f"{recipe.kl_against}_logprobs", *sorted(estimators), *exact, "kl"),
-        title=context.label("kl_lines"), caption_html=context.html(context.label(f"kl_lines_caption_{recipe.kl_against}")),
+        title=context.label("kl_lines"), caption_html=context.html(context.label(f"kl_lines_caption_{seen}")),
         hot=lambda name, pos: name == recipe.kl_estimator,
     )  # fmt: skip
     curves = chart(
@@ -52,7 +55,7 @@ def where_it_counts(context: Context) -> list[dict]:
 def kl_figure(context: Context) -> dict:
     """The estimators as functions of x = policy - ref, and where each token sits on the chosen one."""
     x = context.kl_estimates["k1"]
-    reach = min(3.0, max(0.5, 1.2 * float(x.abs().max())))
+    reach = min(3.0, max(0.5, 1.2 * largest(x, context.trace.batch.trained_mask())))
     curves = kl_curves(-reach, reach)
     colours = {"k1": GREY, "k2": GREEN, "k3": BLUE, "abs": GREY}
     names = ("k1", "k2", "k3", *(["abs"] if context.recipe.kl_estimator == "abs" else []))

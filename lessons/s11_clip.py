@@ -20,6 +20,7 @@ slug = "clip"
 tensors = ("ratio", "clipped_ratio", "surrogate", "clipped_surrogate", "is_clipped", "correction", "token_loss")
 checks = ("clip_fraction_by_gradient",)
 journey = ("token_loss",)
+needs = ("token_loss",)
 
 
 def formula(context: Context) -> str:
@@ -55,7 +56,7 @@ def build(context: Context) -> list[dict]:
     )  # fmt: skip
     said = [f"surrogate_{kind}"] if kind not in ("min-clip", "dual-clip") else []
     said += ["surrogate_corrected"] if corrected(context.recipe) else []
-    flat = not context.value(context.advantage, context.row, context.pos)
+    flat = context.is_trained and not context.value(context.advantage, context.row, context.pos)
     said += ["clip_flat"] if flat and words != "weight" else []
     return [
         *not_moved_yet(context, "clip", 1),

@@ -13,6 +13,7 @@ slug = "aggregation"
 tensors = ("token_loss", "token_weight", "policy_loss", "kl_loss", "entropy_loss", "loss")
 checks = ("denominator_matches_mask", "split_invariance", "loss_zero_explain")
 journey = ("token_weight", "weighted_token_loss")
+needs = ("token_loss",)
 
 
 def formula(context: Context) -> str:
@@ -41,11 +42,11 @@ def build(context: Context) -> list[dict]:
         ],
         title=context.label("loss_parts"), caption_html=context.html(context.label("loss_parts_caption")),
     )  # fmt: skip
-    count, columns = range(len(context.trace.batch.group_ids)), ("row_tokens", "advantages", "weighted_row_loss")
+    count, columns = context.rows.shown, ("row_tokens", "advantages", "weighted_row_loss")
     rows = table(
         columns=[context.label("column_row"), context.label("column_tokens"), "advantages", "weighted_\u200brow_\u200bloss"],
         rows=[[row_label(context, row), *(context.number(name, row) for name in columns)] for row in count],
-        row_ids=list(count), title=context.label("loss_by_row"),
+        row_ids=count, title=context.label("loss_by_row"),
     )  # fmt: skip
     weights = grid(
         context, "token_weight", diverging=False, title=context.label("weight_grid", name=context.recipe.aggregation),

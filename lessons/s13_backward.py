@@ -2,6 +2,7 @@
 
 from grpo_core import closed_forms, step
 
+from .absent import lacking, said
 from .components import chart, vocab_bars
 from .figures import BLUE, figure, grid, plain
 from .formulas import gradient_formula, logit_formula
@@ -13,10 +14,12 @@ slug = "backward"
 tensors = ("logprob_grad", "logit_grad", "grad_norm")
 checks = ("logprob_gradient_closed_form", "logit_gradient_closed_form", "backward_finite")
 journey = ("logprob_grad",)
+needs = ("logprob_grad",)
 
 
 def formula(context: Context) -> str:
-    lines = (gradient_formula(context.recipe, context.branch), logit_formula(context.recipe))
+    whole_vocabulary = [] if lacking(context, ("logit_grad",)) else [logit_formula(context.recipe)]
+    lines = [gradient_formula(context.recipe, context.branch) if context.branch else "", *whole_vocabulary]
     return "\n".join(line for line in lines if line)
 
 
@@ -24,6 +27,13 @@ def build(context: Context) -> list[dict]:
     tokens = grid(
         context, "logprob_grad", title=context.label("grad_grid"), caption_html=context.html(context.label("grad_grid_caption"))
     )
+    return [tokens, *vocabulary(context), *layers(context), *(said(context, ("grad_norm",)))]
+
+
+def vocabulary(context: Context) -> list[dict]:
+    """d loss / d logits of the selected token's row."""
+    if lacking(context, ("logit_grad",)):
+        return said(context, ("logit_grad",))
     ids = top_ids(context)
     row = vocab_bars(
         row=context.row, pos=context.pos, from_=context.pos - 1, columns=["probs", "logit_grad"],
@@ -31,7 +41,7 @@ def build(context: Context) -> list[dict]:
         rest=context.label("logits_rest", count=context.vocabulary.probs.shape[0] - len(ids)),
         title=context.label("logit_grad_row"), caption_html=context.html(context.label("logit_grad_caption")),
     )  # fmt: skip
-    return [tokens, row, *layers(context)]
+    return [row]
 
 
 def layers(context: Context) -> list[dict]:
@@ -60,5 +70,8 @@ def source(context: Context) -> list[dict]:
 
 def check(context: Context, answer: str) -> bool:
     """Which way does the sampled token's logit go? Against its gradient."""
-    grad = context.value("logit_grad", place=context.vocabulary.sampled_id)
+    if lacking(context, ("logit_grad",)):
+        grad = context.value("logprob_grad", context.row, context.pos)  # of the sampled token's logit it has the sign
+    else:
+        grad = context.value("logit_grad", place=context.token_id)
     return answer == ("up" if grad < 0 else "down" if grad > 0 else "still")

@@ -13,6 +13,7 @@ slug = "update"
 tensors = ("logprobs_before", "logprobs_after", "logprob_change", "row_change")
 checks = ("update_applied", "update_direction")
 journey = ("logprob_change",)
+needs = ("logprob_change",)
 MARKS = {1: "▲", -1: "▼", 0: None}
 
 
@@ -42,21 +43,21 @@ def build(context: Context) -> list[dict]:
 def rows(context: Context) -> dict:
     """Whole completions: did what was rewarded become likelier?"""
     names = ("advantages", "row_change")
-    count = range(len(context.trace.batch.group_ids))
+    count = context.rows.shown
     return table(
         columns=[context.label("column_row"), context.label("column_completion"), *names],
         rows=[
-            [row_label(context, row), context.trace.rollout.completions[row], *(context.number(n, row) for n in names)]
+            [row_label(context, row), context.rows.text(row), *(context.number(n, row) for n in names)]
             for row in count
         ],
-        row_ids=list(count), title=context.label("row_change_table"), wide=True,
+        row_ids=count, title=context.label("row_change_table"), wide=True,
         caption_html=context.html(context.label("row_change_caption")),
     )  # fmt: skip
 
 
 def again(context: Context) -> dict:
     """The same prompts and the same random numbers, sampled from the new weights."""
-    old, new = context.trace.rollout, context.step.again
+    old, new = context.trace.sampled(), context.step.again
     assert new is not None
     return table(
         columns=[context.label(key) for key in ("column_row", "column_before", "column_after_update")],

@@ -9,9 +9,11 @@ import gradio as gr
 from . import choice, handlers, prose
 from .compare import shell as compare_page
 from .components import Journey, Nav, Picture, PresetNote, Side
+from .debug import shell as debug_page
 from .form import knob_values, to_knob
 from .knobs import KNOBS, Knob
 from .lesson import Selection
+from .museum import shell as museum_page
 from .train import shell as train_page
 
 ADDRESS = "() => [location.search]"
@@ -115,7 +117,10 @@ def recipe_form(recipe: Any, lang: str) -> tuple[Any, Any, list[Any]]:
         )  # fmt: skip
         note = PresetNote()
         for section in SECTIONS:
-            gr.HTML(prose.label(lang, f"section_{section}"), html_template="<h4>{{value}}</h4>", js_on_load=None)
+            gr.HTML(
+                prose.label(lang, f"section_{section}"), html_template="<h4>{{value}}</h4>", js_on_load=None,
+                elem_id=f"section-{section}",
+            )  # fmt: skip
             of_section = [knob for knob in KNOBS if knob.section == section]
             made |= controls([knob for knob in of_section if not knob.fold], recipe, lang)
             folded = [knob for knob in of_section if knob.fold]
@@ -233,6 +238,8 @@ def build(lang: str) -> gr.Blocks:
     """The whole app."""
     with gr.Blocks(title=prose.label(lang, "brand"), analytics_enabled=False, fill_width=True) as blocks:
         Page(lang).wire(blocks)
+    debug_page.add(blocks, lang)
+    museum_page.add(blocks, lang)
     compare_page.add(blocks, lang)
     train_page.add(blocks, lang)
     return blocks

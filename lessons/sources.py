@@ -1,4 +1,4 @@
-"""Where a step's weights come from: a model that the server was started with, or a step that a training run has kept.
+"""Where a step comes from: a model that the server was started with, a step that a training run has kept, a batch file.
 
 A link names a source and never a folder: what is not in the tables below does not exist.
 """
@@ -15,6 +15,10 @@ from grpo_core import Policy, Recipe, Rollout, load_policy
 from grpo_core.checkpoint import MODEL
 from grpo_core.snapshot import Snapshot, is_snapshot, load_snapshot
 from grpo_core.step import make_optimizer
+from grpo_core.types import Batch
+
+from .batches import Batches, BatchSource
+from .batches import is_batch as is_batch
 
 OPEN = 6  # kept steps whose weights stay in memory
 
@@ -80,9 +84,10 @@ class Sources:
         self._kept: dict[str, Path] = {}
         self._origins: dict[str, str] = {}  # of a kept step: the model that its run began with
         self._open: OrderedDict[str, Source] = OrderedDict()
+        self.batches = Batches()
 
     def __contains__(self, name: str) -> bool:
-        return name in self._fixed or name in self._kept or name in self._open
+        return name in self._fixed or name in self._kept or name in self._open or name in self.batches
 
     def __getitem__(self, name: str) -> Source:
         """Raises ValueError where the name is no longer, or never was, on offer."""
@@ -114,7 +119,23 @@ class Sources:
         self._kept.pop(name, None)
         self._origins.pop(name, None)
 
+    def offer_batch(self, batch: Batch, name: str, policy: Policy | None = None, preset: str | None = None) -> str:
+        """A batch file called `name`, for the lessons: returns what links call it. Raises ValueError where it is too large.
+
+        `policy` is the model that the batch belongs to; `preset` its convention, where the file does not say.
+        """
+        return self.batches.offer(batch, name, policy, preset)
+
+    def batch(self, name: str) -> BatchSource | None:
+        """The batch file of that name; None where it is none, or no longer here."""
+        return self.batches.get(name)
+
+    def recipe(self, name: str) -> Recipe:
+        """What to show first. Raises ValueError where the name is no longer on offer."""
+        batch = self.batch(name)
+        return batch.recipe if batch else self[name].recipe
+
     def step_of(self, name: str) -> int | None:
-        """Which step of its run a kept step is; None for a model."""
-        snapshot = self[name].snapshot
+        """Which step of its run a kept step is; None for a model or a batch."""
+        snapshot = None if is_batch(name) else self[name].snapshot
         return snapshot.step if snapshot else None

@@ -1,10 +1,11 @@
 """The surrogate as a curve: what is maximised against the ratio, or the weight that the ratio gives to the log-prob."""
 
+from math import isfinite
 from typing import Any
 
 from grpo_core.explain import surrogate_curve, weight_curve
 
-from .figures import BLUE, GREY, ORANGE, curve, figure, token_dots
+from .figures import BLUE, GREY, ORANGE, curve, figure, largest, token_dots
 from .lesson import Context
 from .quantities import tensor_of
 
@@ -15,7 +16,8 @@ BY_WEIGHT = ("log-prob", "cispo", "tis", "topr", "dppo-tv", "dppo-kl", "vespo") 
 
 def clip_figure(context: Context) -> dict[str, Any]:
     """ratio · A as it is and what is maximised, for the selected token's advantage; every token as a dot."""
-    advantage = context.value(context.advantage, context.row, context.pos) or 1.0
+    advantage = context.value(context.advantage, context.row, context.pos) if context.is_trained else 0.0
+    advantage = advantage if advantage and isfinite(advantage) else 1.0
     config = context.recipe.loss_config()
     curves = surrogate_curve(config, advantage, *reach(context, "ratio"))
     data = [
@@ -31,7 +33,7 @@ def clip_figure(context: Context) -> dict[str, Any]:
 def weight_figure(context: Context) -> dict[str, Any]:
     """What multiplies A · log p, against the ratio; for `vespo` against the row's."""
     config, x = context.recipe.loss_config(), "row_ratio" if context.recipe.surrogate == "vespo" else "ratio"
-    sign, reward = context.branch.sign or 1, context.value("reward", context.row)
+    sign, reward = (context.branch.sign if context.branch else 0) or 1, context.value("reward", context.row)
     curves = weight_curve(config, float(sign), reward, *reach(context, x))
     data = [curve(context.label("weight_of_logprob"), curves["ratio"], curves["weight"], BLUE, width=4)]
     return figure([*data, *dots(context, x, "logprob_weight")], x, "logprob_weight")
@@ -39,8 +41,8 @@ def weight_figure(context: Context) -> dict[str, Any]:
 
 def reach(context: Context, x: str) -> tuple[float, float]:
     """From which ratio to which: all tokens and the bounds, closer where both are close to 1."""
-    ratios = tensor_of(context, x)[context.trace.batch.trained_mask()]
-    half = max(1.2 * float((ratios - 1).abs().max()), 2 * context.recipe.clip_low, 2 * abs(context.recipe.clip_high))
+    farthest = largest(tensor_of(context, x) - 1, context.trace.batch.trained_mask())
+    half = max(1.2 * farthest, 2 * context.recipe.clip_low, 2 * abs(context.recipe.clip_high))
     return (0.0, min(1 + half, 6.0)) if half >= 0.3 else (1 - half, 1 + half)
 
 

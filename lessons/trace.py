@@ -10,19 +10,23 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from grpo_core import Policy, Recipe, Rollout, StepTrace, grpo_step, reweigh, sample
-from grpo_core.explain import VocabularyRow, exact_token_kl, logprobs_after, vocabulary_row
+from grpo_core.batch_step import trace_of_batch
+from grpo_core.explain import VocabularyRow, exact_token_kl, logprobs_after, row_of_logits, vocabulary_row
 
-from .sources import Sources, is_kept
+from .batches import Tokens, of_batch
+from .sources import Sources, is_batch, is_kept
 from .turns import Turns
 
 CACHE_BYTES = 512 * 2**20
 VALUES_BYTES = 64 * 2**20
+AT_ONCE = 2**17  # rows x scored columns of a batch file whose loss nobody has to wait for
 SMALL = 5_000_000  # parameters; below, handing work to a second core costs more than the work (8 x on a busy machine)
 
 
@@ -37,7 +41,7 @@ class Step:
     @property
     def is_quick(self) -> bool:
         """True where only the loss was computed anew: gradients of weights and what follows are out of date."""
-        return self.after is None
+        return self.after is None and self.trace.rollout is not None
 
 
 def size_of(value: Any) -> int:
@@ -116,8 +120,13 @@ class Workbench:
         self.values = ByteCache(VALUES_BYTES)  # finished lessons, as the page gets them
         self._finished: dict[Recipe, Recipe] = {}  # rollout key -> the newest recipe finished on it
 
+    def tokens(self, recipe: Recipe) -> Tokens:
+        """What the ids stand for."""
+        batch = self.sources.batch(recipe.model)
+        return batch.tokens if batch else self.policy(recipe)
+
     def policy(self, recipe: Recipe) -> Policy:
-        """The weights that the step starts from."""
+        """The weights that the step starts from; a batch file has none."""
         return self.sources[recipe.model].policy
 
     def reference(self, recipe: Recipe) -> Policy:
@@ -125,15 +134,22 @@ class Workbench:
 
     def first_recipe(self, model: str | None = None) -> Recipe:
         """What a bare address means here, or one that names a model and nothing else."""
-        return self.sources[model or self.models[0]].recipe
+        return self.sources.recipe(model or self.models[0])
 
-    def allowed(self, recipe: Recipe) -> tuple[Recipe, list[str]]:
-        """The recipe, with a model that this server offers; where nothing but the model is asked for, that model's first."""
+    def allowed(self, recipe: Recipe, bare: bool = True) -> tuple[Recipe, list[str]]:
+        """The recipe, with a model that this server offers; where nothing but the model is asked for, that model's first.
+
+        `bare`: the address named no setting, not even one that is at its default.
+        """
+        if batch := self.sources.batch(recipe.model):
+            return of_batch(batch, recipe, bare)
         messages = []
         if recipe.model not in self.sources:
             found = f"found {recipe.model!r}, allowed here: {', '.join(self.models)}"
             if is_kept(recipe.model):
                 found = "the kept step has gone (its run was replaced, or the server was started anew)"
+            if is_batch(recipe.model):
+                found = "the batch file is no longer in this server's memory; open it again on the page Debug"
             messages = [f"model: {found}; {self.models[0]!r} is used"]
             recipe = replace(recipe, model=self.models[0])
         return self.first_recipe(recipe.model) if recipe == Recipe(model=recipe.model) else recipe, messages
@@ -149,6 +165,9 @@ class Workbench:
             return sample(self.policy(key), key.prompts, key)
 
     def step(self, recipe: Recipe) -> Step:
+        if batch := self.sources.batch(recipe.model):
+            of_file = partial(trace_of_batch, batch.batch, batch.policy, recipe=recipe)
+            return self._cache.get(("step", recipe), lambda: Step(trace=of_file()))
         rollout = self.rollout(recipe)
         return self._cache.get(("step", recipe), lambda: self._run(recipe, rollout))
 
@@ -169,6 +188,16 @@ class Workbench:
 
     def has_step(self, recipe: Recipe) -> bool:
         return self._cache.ready(("step", recipe)) is not None
+
+    def keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Something computed from a step, for as long as there is room."""
+        return self._cache.get(key, make)
+
+    def hurry(self, recipe: Recipe) -> None:
+        """Make the step of a batch file that is not large now: it is a loss, no model runs."""
+        batch = self.sources.batch(recipe.model)
+        if batch and batch.policy is None and batch.batch.trained_mask().numel() <= AT_ONCE:
+            self.step(recipe)
 
     def related_step(self, recipe: Recipe) -> Step | None:
         """A finished step on the very rollout that this recipe samples."""
@@ -196,7 +225,22 @@ class Workbench:
     def vocabulary_row(self, step: Step, update: int, row: int, column: int) -> VocabularyRow:
         recipe = step.trace.recipe
         key = ("row", recipe, step.is_quick, update, row, column)
+        assert step.trace.rollout is not None
         return self._cache.get(key, lambda: vocabulary_row(self.policy_at(recipe, update), step.trace, update, row, column))
+
+    def file_row(self, step: Step, row: int, pos: int) -> VocabularyRow | None:
+        """The same of a batch file: out of its logits, or of the model that it was given with; None without both."""
+        trace, logits = step.trace, step.trace.batch.logits
+        column = pos - int(trace.batch.token_positions()[0])
+        token, trained = int(trace.batch.row_ids()[row, pos]), trace.batch.trained_mask()
+        if not 0 <= column < trained.shape[1]:
+            return None
+        source = self.sources.batch(trace.recipe.model)
+        if logits is not None and 0 <= token < logits.shape[2]:
+            return row_of_logits(logits[row, pos - 1].float(), trace, 0, row, column)
+        if source and source.policy and logits is None and trace.updates and trained[row, column]:
+            return vocabulary_row(source.policy, trace, 0, row, column)
+        return None
 
     def exact_kl(self, step: Step, update: int) -> Tensor:
         recipe = step.trace.recipe

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from grpo_core import Recipe
 
-from . import BY_SLUG, LESSONS, choice, link, pages, prose
+from . import BY_SLUG, LESSONS, absent, badges, choice, link, pages, prose
 from .change import change
 from .figures import VISIBLE, row_label
+from .file_view import batch_line, drawable, panels
 from .formula import symbols, with_numbers
 from .lesson import Context, Lesson, Selection
 from .quantities import QUANTITIES, tensor_of
@@ -94,10 +95,11 @@ def key_of(context: Context, answer: str | None) -> tuple:
 def parts(context: Context, answer: str | None) -> dict[str, dict[str, Any]]:
     """The values of the four components, computed."""
     lesson = BY_SLUG[context.selection.lesson]
-    return {
+    made = {
         "nav": nav(context), "picture": picture(context, lesson), "side": side(context, lesson, answer),
         "journey": journey(context),
     }  # fmt: skip
+    return drawable(made) if context.of_file else made
 
 
 def settled(context: Context) -> Selection:
@@ -122,9 +124,9 @@ def picture(context: Context, lesson: Lesson) -> dict[str, Any]:
     return {
         "slug": lesson.slug, "title": text["title"], "number": LESSONS.index(lesson) + 1,
         "lead_html": context.html(text["lead"]), "stale": context.step.is_quick, "notice": [],
-        "panels": [*lesson.build(context), *change(context)], "selected": {"row": context.row, "pos": context.pos},
+        "panels": [*panels(context, lesson), *change(context)], "selected": {"row": context.row, "pos": context.pos},
         "updates": updates, "update": context.update_index, "query": link.query(context.recipe, settled(context)),
-        "preset": preset_line(context.recipe), "origin_html": origin(context),
+        "preset": preset_line(context.recipe), "origin_html": origin(context), "batch": batch_line(context),
     }  # fmt: skip
 
 
@@ -147,12 +149,15 @@ def side(context: Context, lesson: Lesson, answer: str | None) -> dict[str, Any]
     text = prose.sections(context.selection.lang, lesson.slug)
     return {
         "question": question(context, lesson, text, answer), "formula": formula(context, lesson, text),
-        "source": lesson.source(context), "tensors": [tensor(context, name) for name in lesson.tensors],
+        "source": lesson.source(context),
+        "tensors": [tensor(context, name) for name in lesson.tensors if not absent.lacking(context, (name,))],
         "checks": checks(context, lesson), "prose_html": context.html(text["prose"]),
     }  # fmt: skip
 
 
-def question(context: Context, lesson: Lesson, text: dict[str, str], answer: str | None) -> dict[str, Any]:
+def question(context: Context, lesson: Lesson, text: dict[str, str], answer: str | None) -> dict[str, Any] | None:
+    if absent.lacking(context, (*lesson.needs, *lesson.asks)):
+        return None
     asked, options = prose.options(text["question"])
     known = answer is not None
     right = lesson.check(context, answer) if answer in {option["id"] for option in options} else None
@@ -168,6 +173,8 @@ def formula(context: Context, lesson: Lesson, text: dict[str, str]) -> dict[str,
     template = lesson.formula(context) if lesson.formula else ""
     if not template:
         return None
+    if context.own_advantages:
+        template = template.replace("<<advantages>>", "<<token_advantages>>")
     signs = [key for key, sign in SIGNS.items() if re.search(sign, template)]
     words = [text.get("formula", ""), *(context.label(f"formula_{key}") for key in signs)]
     return {
@@ -194,10 +201,11 @@ def checks(context: Context, lesson: Lesson) -> list[dict[str, Any]]:
     words = prose.lines(context.selection.lang, "checks")
     shown = []
     moved = (context.bench.sources.step_of(context.recipe.model) or 0) > 0  # a run's later step: the reference is behind
-    for outcome in context.outcomes(tuple(name for name in lesson.checks if not (moved and name == "kl_step0_zero"))):
+    names = tuple(name for name in lesson.checks if not (moved and name == "kl_step0_zero"))
+    for outcome in [*context.outcomes(names), *badges.found_beside(context)]:
         needs = context.label("needs", needs=", ".join(outcome.needs)) if outcome.needs else ""
         shown.append({
-            "name": outcome.check, "status": outcome.status, "label": words[outcome.check],
+            "name": outcome.check, "status": outcome.status, "label": words.get(outcome.check, outcome.check),
             "message": " ".join(f.message for f in outcome.findings) or needs,
             "fix": " ".join(f.fix for f in outcome.findings),
         })  # fmt: skip
@@ -206,16 +214,17 @@ def checks(context: Context, lesson: Lesson) -> list[dict[str, Any]]:
 
 def journey(context: Context) -> dict[str, Any]:
     """The selected token's number in every lesson that gives it one."""
-    token_id = context.vocabulary.sampled_id
+    token_id = context.token_id
     steps = []
     for lesson in LESSONS:
         for name in lesson.journey:
             name = context.advantage if name == "advantages" else name
-            absent = context.effect is None and name.startswith("logprob_change")
+            pending = context.effect is None and name.startswith("logprob_change")
             unjudged = name == "reward" and not context.trace.advantages.valid[context.row]
-            value = None if absent or unjudged else _journey_number(context, name, token_id)
+            there = absent.is_there(context, name, context.row, context.pos)
+            value = None if pending or unjudged or not there else _journey_number(context, name, token_id)
             steps.append({"lesson": lesson.slug, "label": name, "value": value})
-    text = context.policy.piece(token_id)
+    text = context.tokens.piece(token_id)
     return {
         "token": {
             "text": text.translate(VISIBLE), "id": token_id, "row": context.row, "pos": context.pos,

@@ -20,7 +20,10 @@ ADVANTAGES = ("reward", "baseline", "scale", "group_mean", "group_std", "advanta
 
 def from_trace(context: Context, name: str) -> Any | None:
     """The tensor of a name, read off the trace's own records; None where it is a function of the trace."""
-    trace, update = context.trace, context.update
+    trace = context.trace
+    if not trace.updates:  # a batch file that lacks what the loss needs
+        return None
+    update = context.update
     if name in TERMS:
         return getattr(update.terms, name)
     if name in ADVANTAGES:

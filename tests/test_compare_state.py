@@ -81,7 +81,8 @@ def test_a_link_that_is_far_too_long_opens_with_defaults():
 def test_the_step_is_computed_after_the_answer_and_the_first_update_says_why_they_agree():
     wanted, notices, nav, page = handlers.load(SHORT + "&seed=31&update=0")
     assert page["running"] and page["sections"] == [] and not notices
-    assert [item["page"] for item in nav["pages"]] == ["learn", "compare", "train"] and "seed=31" in nav["pages"][0]["href"]
+    assert [item["page"] for item in nav["pages"]] == ["learn", "debug", "museum", "compare", "train"]
+    assert "seed=31" in nav["pages"][0]["href"]
     wanted, _, _, page = finished(wanted)
     assert not page["running"] and [item["id"] for item in page["sections"]] == [
         "batch",

@@ -13,7 +13,7 @@ from displayed import expected, numbers_in, settings_for
 import lessons
 from grpo_core import CHECKS, Recipe
 from grpo_core.presets import PRESETS
-from lessons import BY_SLUG, LESSONS, choice, prose, source, view
+from lessons import BY_SLUG, LESSONS, badges, choice, prose, source, view
 from lessons.lesson import Selection
 from lessons.quantities import QUANTITIES
 
@@ -157,7 +157,7 @@ def test_every_lesson_has_its_parts_and_its_words():
         for text in words.values():
             assert all(name in QUANTITIES for name in re.findall(r"\[\[(\w+)\]\]", text))
     assert set(prose.lines("en", "checks")) == set(CHECKS)
-    assert {name for lesson in LESSONS for name in lesson.checks} == set(CHECKS)
+    assert {name for lesson in LESSONS for name in badges.hanging(lesson.slug, lesson.checks)} == set(CHECKS)
 
 
 def test_every_language_has_the_same_headings():

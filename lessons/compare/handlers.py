@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+from .. import link as lessons_link
 from .. import prose, view
+from ..batches import is_batch
 from ..components import Nav
-from ..handlers import first_recipe, plain_recipe, standing
+from ..handlers import first_recipe, gone, plain_recipe, standing
 from ..lesson import Selection
 from . import bridge, link, printed, source, table
 from . import view as pages
@@ -27,7 +29,7 @@ TABLE = ("sort", "filter", "trainer", "all", "open")
 def load(query: str, lang: str = prose.DEFAULT) -> tuple[Wanted, list[str], dict, dict]:
     """The state of an address: wanted, notices, and the values of the navigation and the page."""
     wanted, messages = link.parse(query, plain_recipe())
-    recipe, refused = view.bench().allowed(wanted.recipe)
+    recipe, refused = view.bench().allowed(wanted.recipe, lessons_link.bare(query))
     wanted = replace(wanted, recipe=recipe)
     if "lang" not in parse_qs(query.removeprefix("?")):
         wanted = replace(wanted, selection=replace(wanted.selection, lang=lang))
@@ -100,7 +102,7 @@ def upload(path: str | None, wanted: Wanted) -> tuple[Wanted, list[str], dict, d
 def finish(wanted: Wanted) -> str:
     """The slow part: the model's step, every preset on its batch. Returns what went wrong."""
     try:
-        if source.file_of(_here(wanted)) is None:
+        if source.file_of(_here(wanted)) is None and not is_batch(wanted.recipe.model):
             view.bench().step(wanted.recipe)
         batch = current(wanted)
         if batch is None:
@@ -145,7 +147,7 @@ def _here(wanted: Wanted) -> Wanted:
 def drawn(wanted: Wanted, notices: Sequence[str], fresh: bool = False) -> tuple[Wanted, list[str], dict, dict]:
     notices, here = list(notices), _here(wanted)
     if here.recipe != wanted.recipe:
-        notices.append(prose.label(wanted.selection.lang, "step_gone"))
+        notices.append(prose.label(wanted.selection.lang, gone(wanted.recipe)))
     if here.batch != wanted.batch:
         notices.append(prose.label(wanted.selection.lang, "batch_gone"))
     values = pages.page(here, current(here), notices, fresh)

@@ -19,6 +19,7 @@ from grpo_core.compare import NUMBERS, compare, cosines
 from grpo_core.fingerprint import Candidate, candidates
 from grpo_core.inputs import LossInputs
 from grpo_core.presets import PRESETS
+from grpo_core.types import Batch
 
 from .. import view
 from ..trace import ByteCache
@@ -51,7 +52,7 @@ class Source:
         """A scored token as text, else its id."""
         token = int(self.ids[row, self.positions[column]])
         if self.recipe:
-            return view.bench().policy(self.recipe).piece(token)
+            return view.bench().tokens(self.recipe).piece(token)
         return str(self.texts.get(str(token), token))
 
     @cached_property
@@ -106,17 +107,21 @@ def open_file(path: str | Path, name: str = "") -> Source:
 
 
 def _read(path: Path, key: str, name: str) -> Source:
-    batch = load_batch(path)
+    return of_batch(load_batch(path), key, name, str(path))
+
+
+def of_batch(batch: Batch, key: str, name: str, place: str) -> Source:
+    """A batch in memory. Raises ValueError with one line that begins with `place`."""
     rows, columns = batch.trained_mask().shape
     if rows * columns > MAX_CELLS:
         raise ValueError(
-            f"{path}: found {rows} rows x {columns} scored columns, allowed here: {MAX_CELLS} in all; "
+            f"{place}: found {rows} rows x {columns} scored columns, allowed here: {MAX_CELLS} in all; "
             "`python -m grpo_core compare FILE` takes any size"
         )
     try:
         inputs = LossInputs.of_batch(batch)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{place}: {error}") from error
     ids, reported = batch.row_ids(), batch.reported.get("loss")
     reported = float(reported) if isinstance(reported, int) and not isinstance(reported, bool) else reported
     texts = batch.meta.get("tokens")
@@ -152,6 +157,9 @@ def file_of(wanted: Wanted) -> Source | None:
 
 def step_source(wanted: Wanted) -> Source | None:
     """One update of the step; None where the model has yet to run."""
+    batch = view.bench().sources.batch(wanted.recipe.model)
+    if batch:
+        return _files.get(wanted.recipe.model, lambda: of_batch(batch.batch, wanted.recipe.model, batch.file, batch.file))
     if not view.bench().has_step(wanted.recipe):
         return None
     trace = view.bench().step(wanted.recipe).trace

@@ -24,7 +24,7 @@ def nav(wanted: Wanted) -> dict[str, Any]:
     """The pages, and the sections of this one."""
     lang = wanted.selection.lang
     lesson = link.lesson_query(wanted)
-    links = pages.links(lang, "compare", learn=lesson, compare=link.query(wanted), train=lesson)
+    links = pages.links(lang, "compare", lesson, compare=link.query(wanted))
     sections = [{"id": name, "number": place, "title": title(lang, name)} for place, name in enumerate(SECTIONS, start=1)]
     others = pages.languages(wanted.selection, lambda there: link.query(replace(wanted, selection=there)))
     return {"pages": links, "sections": sections, "lessons": [], "current": "", "languages": others}

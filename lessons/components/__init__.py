@@ -11,9 +11,20 @@ from pathlib import Path
 from .bridge.component import bridge_bars
 from .chart.component import chart
 from .compare.component import Compare, batch_source, preset_pair, printed_loss
+from .debug.component import (
+    Debug,
+    batch_about,
+    batch_chooser,
+    batch_grid,
+    finding_list,
+    report_saver,
+    token_card,
+    trainer_prints,
+)
 from .exhibit.component import exhibit
 from .journey.component import Journey
 from .matrix.component import matrix
+from .museum.component import Museum
 from .nav.component import Nav
 from .picture.component import Picture
 from .preset.component import PresetNote
@@ -34,9 +45,10 @@ HERE = Path(__file__).parent
 FIRST = "shared"  # defines the namespace that the other scripts register in
 
 __all__ = [
-    "Compare", "Journey", "Nav", "Picture", "PresetNote", "Side", "Train", "batch_source", "bridge_bars", "chart", "css",
-    "exhibit", "head", "matrix", "number", "plotly_js", "preset_pair", "preset_table", "printed_loss", "shift", "table",
-    "tensor_grid", "text", "token_map", "token_strip", "token_table", "vocab_bars",
+    "Compare", "Debug", "Journey", "Museum", "Nav", "Picture", "PresetNote", "Side", "Train", "batch_about", "batch_chooser",
+    "batch_grid", "batch_source", "bridge_bars", "chart", "css", "exhibit", "finding_list", "head", "matrix", "number",
+    "plotly_js", "preset_pair", "preset_table", "printed_loss", "report_saver", "shift", "table", "tensor_grid", "text",
+    "token_card", "token_map", "token_strip", "token_table", "trainer_prints", "vocab_bars",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
+from .. import link as lessons_link
 from .. import prose, view
 from ..handlers import plain_recipe
 from ..sources import is_kept
@@ -24,7 +25,7 @@ LONGEST_KEY = 64
 def load(query: str, visitor: str, session: str, lang: str = prose.DEFAULT) -> tuple[Wanted, dict, dict, dict]:
     """The state of an address: wanted, and the values of navigation, page and side. The visitor's run is still theirs."""
     wanted, messages = link.parse(query, plain_recipe())
-    recipe, refused = view.bench().allowed(wanted.recipe)
+    recipe, refused = view.bench().allowed(wanted.recipe, lessons_link.bare(query))
     wanted = replace(wanted, recipe=recipe)
     given = parse_qs(query.removeprefix("?"), keep_blank_values=True)
     if "lang" not in given:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core import Policy, Recipe
+from grpo_core.batch_step import FIXED, BatchRecipe
 from grpo_core.rules import MAX_PROMPTS, MAX_ROWS
 from grpo_core.train_config import TrainConfig
 
@@ -19,10 +20,17 @@ ROLLOUT_BYTES = 300_000  # of a kept step, beside weights and optimizer
 
 def recipe_of(wanted: Wanted) -> Recipe:
     """The lessons' recipe with this page's preset and settings. Raises ValueError."""
-    recipe = replace(wanted.recipe, edited_rewards=())
+    recipe = replace(_of_a_model(wanted.recipe), edited_rewards=())
     recipe = choice.under(recipe, wanted.preset) if wanted.preset else recipe
     given = {name: getattr(wanted, name) for name in ("learning_rate", "beta", "clip_low", "clip_high", "seed")}
     return replace(recipe, **{name: value for name, value in given.items() if value is not None})
+
+
+def _of_a_model(recipe: Recipe) -> Recipe:
+    """The recipe; of a batch file its convention with the lessons' own prompts and sampling: a file trains nothing."""
+    if not isinstance(recipe, BatchRecipe):
+        return recipe
+    return Recipe(**{f.name: getattr(recipe, f.name) for f in fields(Recipe) if f.name not in FIXED})
 
 
 def config_of(wanted: Wanted) -> TrainConfig:

@@ -34,7 +34,7 @@ def nav(wanted: Wanted) -> dict[str, Any]:
     lang, here, lesson = wanted.selection.lang, link.query(wanted), link.lesson_query(wanted)
     return {
         "lessons": pages.lessons(wanted.recipe, wanted.selection, pages.TRAIN), "current": pages.TRAIN,
-        "pages": pages.links(lang, pages.TRAIN, learn=lesson, compare=lesson, train=here),
+        "pages": pages.links(lang, pages.TRAIN, lesson, train=here),
         "languages": pages.languages(wanted.selection, lambda there: link.query(replace(wanted, selection=there))),
         "labels": labels(lang, Nav),
     }  # fmt: skip

@@ -15,11 +15,11 @@
     }));
 
   // A section of this page: it comes into view, the address stays.
-  const section = (item) =>
+  const section = (page) => (item) =>
     L.el("li", {}, L.el("a", {
-      href: `#compare-${item.id}`, onclick: (event) => {
+      href: `#${page}-${item.id}`, onclick: (event) => {
         event.preventDefault();
-        document.getElementById(`compare-${item.id}`)?.scrollIntoView();
+        document.getElementById(`${page}-${item.id}`)?.scrollIntoView();
       },
     }, L.el("span.number", { text: item.number }), L.el("span.name", { text: item.title })));
 
@@ -46,7 +46,7 @@
     root.replaceChildren(
       L.el("div.brand", {}, L.el("span.logo", { text: "∇", "aria-hidden": "true" }), L.el("span", { text: L.label("brand") })),
       list("pages", "pages", (value.pages || []).map(page)) || "",
-      list("sections", "sections", (value.sections || []).map(section)) || "",
+      list("sections", "sections", (value.sections || []).map(section(value.anchor || "compare"))) || "",
       list("lessons", "lessons", (value.lessons || []).map((lesson) => entry(lesson, value.current))) || "",
       list("languages", "languages", (value.languages || []).map(page)) || "",
     );

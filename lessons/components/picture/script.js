@@ -45,6 +45,16 @@
         })))
       : null;
 
+  // A batch file: its name, where the loss comes from, what was filled in, and whether the selected token counts.
+  const batch = (item) =>
+    L.el("div.origin.batch", {},
+      L.el("p", {}, L.el("code.file", { text: item.file }), " ", item.text),
+      ...item.untrained.map((text) => L.el("p.untrained", { role: "status", text })),
+      item.notes.length
+        ? L.el("details", {}, L.el("summary", { text: `${item.summary} (${item.notes.length})` }),
+          L.el("ul", {}, ...item.notes.map((text) => L.el("li", { text }))))
+        : null);
+
   let clock = null;
   let since = 0;
   const count = (root, running) => {
@@ -86,7 +96,8 @@
           L.el("div.title-line", {}, L.el("h2", { text: value.title ?? "" }), updates(value)),
           value.lead_html && L.trusted("div.lead", value.lead_html),
           value.preset && L.el("p.preset-line", {}, `${L.label("preset")} `, L.changedNote(value.preset.name, value.preset.changed)),
-          value.origin_html && L.trusted("div.origin", value.origin_html)),
+          value.origin_html && L.trusted("div.origin", value.origin_html),
+          value.batch && batch(value.batch)),
         notices(value), state(value),
         L.el("div.panels", {}, ...nodes),
         value.title ? L.turns() : null));

@@ -3,9 +3,10 @@
   const L = window.Lessons;
   const rule = document.createElement("style");
 
-  const hide = (fields) => {
+  const hide = (fields, sections) => {
     if (!rule.isConnected) document.head.append(rule);
-    rule.textContent = fields.length ? `${fields.map((field) => `#knob-${field}`).join(", ")} { display: none !important; }` : "";
+    const hidden = [...fields.map((field) => `#knob-${field}`), ...sections.map((section) => `#section-${section}`)];
+    rule.textContent = hidden.length ? `${hidden.join(", ")} { display: none !important; }` : "";
   };
 
   // Whoever goes to the list types a name to search for: what stands there is replaced, not added to.
@@ -18,11 +19,12 @@
       ...changed.flatMap((field, i) => [i ? ", " : "", L.el("code", { text: field })]));
 
   L.views.preset = (root, value) => {
-    hide(value.unread || []);
+    hide(value.unread || [], value.unread_sections || []);
     const moved = value.changed || [];
     root.replaceChildren(...[
       value.summary && L.el("p.summary", { text: value.summary }),
       value.quirk && L.el("p.quirk", { text: value.quirk }),
+      value.fixed && L.el("p.fixed", { text: value.fixed }),
       value.source && L.el("p.from", {}, L.el("span", { text: `${L.label("preset_source")} ` }), value.source),
       moved.length && L.el("div.moved", { role: "status" }, L.changedNote(value.name, moved),
         L.el("button.back", { type: "button", text: value.back, onclick: () => L.send("preset", "back", {}) })),
