@@ -20,8 +20,8 @@ ALSO = {
         "advantage_recompute", "advantage_row_constant", "group_contiguity", "group_id_vs_prompt", "empty_completion_in_group",
     ),
     "masks": (
-        "mask_shift", "first_token_scored", "secondary_eos", "tool_tokens_in_loss", "packed_boundary_labels", "mask_nonempty", "prompt_tokens_in_loss",
-        "truncated_rows_in_loss",
+        "mask_shift", "first_token_scored", "secondary_eos", "tool_tokens_in_loss", "packed_boundary_labels",
+        "mask_nonempty", "prompt_tokens_in_loss", "truncated_rows_in_loss",
     ),
     "logits": ("temperature_consistency", "entropy_finite"),
     "gather": ("logprob_positive", "nonfinite_under_mask0"),
