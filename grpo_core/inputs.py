@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from .convention import Convention
-from .logprobs import gather, labels, log_softmax, row_entropy
+from .logprobs import CHUNK_ELEMENTS, gather, labels, log_softmax, row_entropy
 from .loss import reads_rewards, reads_sampler
 from .step import rewards_after_edits
 from .types import Batch, StepTrace
@@ -85,7 +85,7 @@ def _policy_and_entropy(batch: Batch, derived: list[str]) -> tuple[Tensor, Tenso
 
 
 def _of_logits(batch: Batch) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Each column's log-prob and entropy, a row at a time: logits may lie on the disk, and be larger than the memory."""
+    """Each column's log-prob and entropy, some positions at a time: logits may lie on the disk, larger than the memory."""
     assert batch.logits is not None
     predicting, ids = batch.token_positions() - 1, labels(batch)
     outside = ((ids < 0) | (ids >= batch.logits.shape[-1])).nonzero()
@@ -94,11 +94,12 @@ def _of_logits(batch: Batch) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]
         raise ValueError(
             f"logits: found {batch.logits.shape[-1]} numbers per position, but row {row} trains the id {int(ids[row, column])}"
         )
-    pairs = []
+    at_once, pairs = max(1, CHUNK_ELEMENTS // batch.logits.shape[-1]), []
     for row, logits in enumerate(batch.logits):
-        rows = log_softmax(logits[predicting].float(), float(batch.meta.get("temperature") or 1.0))
-        pairs.append((gather(rows, ids[row]), row_entropy(rows)))
-    logprobs, entropies = (torch.stack(values) for values in zip(*pairs, strict=True))
+        for chunk, wanted in zip(logits[predicting].split(at_once), ids[row].split(at_once), strict=True):
+            rows = log_softmax(chunk.float(), float(batch.meta.get("temperature") or 1.0))
+            pairs.append((gather(rows, wanted), row_entropy(rows)))
+    logprobs, entropies = (torch.cat(values).view(ids.shape) for values in zip(*pairs, strict=True))
     return logprobs, entropies
 
 

@@ -33,9 +33,11 @@ def test_no_check_calls_the_first_step_wrong(tiny, default):
     row = int(trace.advantages.advantages.argmax())
     token, effect = (row, 0), update_effect(trace, 0, logprobs_after(trained, trace))
     vocabulary = vocabulary_row(tiny, trace, 0, *token)
-    evidence = Evidence(trace=trace, policy=tiny, token=token, row=vocabulary, effect=effect)
-    outcomes = run_checks(evidence, CHECKS.values())
-    assert not [o for o in outcomes if o.status not in ("pass", "info")]
+    evidence = Evidence.of_trace(trace, policy=tiny, token=token, row=vocabulary, effect=effect)
+    outcomes = {outcome.check: outcome.status for outcome in run_checks(evidence, CHECKS.values())}
+    assert not [check for check, status in outcomes.items() if status in ("warning", "error")]
+    about_a_step = {name for name, check in CHECKS.items() if {"trace", "row", "token", "effect"} & set(check.needs)}
+    assert about_a_step and all(outcomes[name] in ("pass", "info") for name in about_a_step)
 
 
 def test_the_step_makes_good_answers_likelier(default):

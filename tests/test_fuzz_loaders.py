@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from import_samples import HERE
-from peers import require
 
 from grpo_core import Batch, load_batch, save_batch
 from grpo_core.importers import open_any
@@ -67,7 +66,6 @@ def broken(data, content: bytes) -> bytes:
 @settings(max_examples=100, **EXAMPLES)
 @given(data=st.data(), name=st.sampled_from(BINARY + TEXT + ("own.json", "own.safetensors")))
 def test_broken_bytes(path, own, data, name):
-    require("pyarrow")
     content = ((own if name.startswith("own") else HERE) / name).read_bytes()
     path.write_bytes(broken(data, content))
     refused_or_read(path)

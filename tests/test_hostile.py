@@ -12,7 +12,6 @@ import hostile
 import psutil
 import pytest
 import torch
-from peers import require
 from safetensors.torch import save_file
 
 from grpo_core import diagnose, load_batch, save_batch
@@ -26,7 +25,6 @@ SECONDS = 30  # for one file, both loaders, on a busy machine
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    require("pyarrow")
     folder, mark = tmp_path_factory.mktemp("hostile"), tmp_path_factory.mktemp("mark") / "executed"
     hostile.write_all(folder, mark)
     before = sorted(path.name for path in folder.iterdir())

@@ -11,7 +11,7 @@ from peers import PEERS, REQUIREMENTS, require
 TESTS = Path(__file__).parent
 LISTS = [TESTS.parent / "requirements.txt", TESTS / "requirements.txt", TESTS / "peers.txt"]
 # imported as a part of the package that brings it
-BROUGHT = {"tokenizers": "transformers", "httpx": "gradio", "accelerate": "trl"}
+BROUGHT = {"tokenizers": "transformers", "numpy": "transformers", "httpx": "gradio", "accelerate": "trl"}
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)])

@@ -84,8 +84,6 @@ def drawn(wanted: Wanted, notices: Sequence[str]) -> Drawn:
     recipe, told = standing(wanted.recipe, wanted.selection.lang, notices)
     wanted = replace(wanted, recipe=recipe)
     made = source.shown(wanted) if wanted.exhibit and source.is_ready(wanted) else None
-    if made is not None:
-        source.still_offered(made)
     texts = prose.labels(wanted.selection.lang)
     nav: dict[str, Any] = pages.nav(wanted) | {"labels": {key: texts[key] for key in Nav.LABELS}}
     return wanted, told, nav, pages.page(wanted, made, told)

@@ -70,8 +70,10 @@ def is_ready(wanted: Wanted) -> bool:
 
 
 def shown(wanted: Wanted) -> Shown:
-    """Made once, however many look at it. Runs the model and every badge: seconds."""
-    return _made.get(_key(wanted), lambda: _shown(wanted))
+    """Made once, however many look at it, and on offer to the lessons. Runs the model and every badge: seconds."""
+    made = _made.get(_key(wanted), lambda: _shown(wanted))
+    still_offered(made)
+    return made
 
 
 def _key(wanted: Wanted) -> tuple:
