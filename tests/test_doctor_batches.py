@@ -106,6 +106,7 @@ def test_the_command_says_it_in_words_and_as_json(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["findings"][0]["check"] == "eos_in_mask"
     save_batch(case(FIRST), str(path))
     assert main(["doctor", str(path)]) == 0
+    assert main(["doctor", str(Path(__file__).parent / "data" / "imports" / "slime.pt")]) == 0  # another tool's dump
 
 
 def test_a_file_that_cannot_be_read_and_a_preset_that_does_not_exist_are_status_2(tmp_path, capsys):

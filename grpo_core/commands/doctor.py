@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..batch import Batch
-from ..batch_file import load_batch, remarks
+from ..batch_file import remarks
 from ..doctor import Diagnosis, Finding, diagnose, positions
+from ..importers import open_any
 from ..loading import load_policy
 from ..report import report_html
 from .output import plain
@@ -20,7 +21,7 @@ WIDTH = 100  # of a printed value
 def add(commands: Any) -> None:
     """The command's arguments."""
     command = commands.add_parser("doctor", help="what is wrong with one batch file, and what the numbers should have been")
-    command.add_argument("file", metavar="FILE", help="a batch file, .json or .safetensors")
+    command.add_argument("file", metavar="FILE", help="a batch file, or what `convert` reads")
     command.add_argument("--model", metavar="PATH|ID", help="score the rows again with this model")
     command.add_argument("--preset", metavar="NAME", help="the convention that the batch was made under, such as trl or verl")
     command.add_argument("--json", action="store_true", help="one JSON object instead of text")
@@ -30,8 +31,8 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit status: 0, or 1 where there is an error. Raises ValueError for what cannot be read."""
-    batch = load_batch(arguments.file)
     policy = load_policy(arguments.model) if arguments.model else None
+    batch, _ = open_any(arguments.file, policy)
     diagnosis = diagnose(batch, policy, arguments.preset)
     if arguments.html:
         write_report(arguments.html, report_html(batch, diagnosis, Path(arguments.file).name))
