@@ -173,7 +173,9 @@ def _reported(parts: Sequence[MicroBatch], trained: Tensor, settings: Settings) 
     rows = trained.split([len(part.policy) for part in parts])
     tokens = torch.tensor([float(of_part.sum()) for of_part in rows]).clamp(min=1)
     reported: dict[str, Any] = {"loss": sum(part.loss for part in parts)}
-    reported["num_items"] = round(parts[0].num_items * settings.share(len(parts)))
+    items = round(parts[0].num_items * settings.share(len(parts)))
+    if settings.meta.get("aggregation") == "token-mean" or items == int(trained.sum()):  # else no loss is divided by it
+        reported["num_items"] = items
     shared = set.intersection(*(set(part.metrics) for part in parts))
     for name in sorted(name for name in shared if name.startswith(LOGGED)):
         values = torch.tensor([part.metrics[name] for part in parts], dtype=torch.float64)
