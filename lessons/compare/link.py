@@ -2,21 +2,20 @@
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from urllib.parse import parse_qsl, urlencode
 
 from grpo_core import Recipe
 from grpo_core.bridge import KNOBS
 from grpo_core.compare import NUMBERS
 from grpo_core.fingerprint import decimals_of
-from grpo_core.presets import PRESETS, preset
+from grpo_core.presets import PRESETS
 
 from .. import link
 from ..lesson import Selection
+from ..page_link import LONGEST, joined, one_of, preset_name, preset_or_none, read, split
 
 STEP = "step"
 COLUMNS = ("preset", "version", *NUMBERS)
 TRAINERS = tuple(dict.fromkeys(row.trainer for row in PRESETS.values()))
-LONGEST = 100  # characters of a text that somebody may type
 OWN = ("update", "batch", "a", "b", "order", "printed", "sort", "filter", "trainer", "all", "open")
 
 
@@ -51,7 +50,7 @@ def query(wanted: Wanted) -> str:
         value = getattr(wanted, name)
         pairs += [(name, value)] if value != getattr(start, name) else []
     pairs += [("all", "1")] if wanted.all else []
-    return f"{link.query(wanted.recipe, replace(wanted.selection, update=0))}&{urlencode(pairs)}"
+    return joined(link.query(wanted.recipe, replace(wanted.selection, update=0)), pairs)
 
 
 def lesson_query(wanted: Wanted) -> str:
@@ -61,33 +60,14 @@ def lesson_query(wanted: Wanted) -> str:
 
 def parse(text: str, defaults: Recipe) -> tuple[Wanted, list[str]]:
     """What an address asks for, and one message for each part that could not be used."""
-    pairs = [] if len(text) > link.MAX_QUERY else parse_qsl(text.removeprefix("?"), keep_blank_values=True)
-    own = {key: value for key, value in pairs if key in OWN}
-    rest = text if not pairs else "?" + urlencode([pair for pair in pairs if pair[0] not in OWN])
+    own, rest = split(text, OWN)
     recipe, selection, messages = link.parse(rest, defaults)
     return changed(Wanted(recipe=recipe, selection=selection), own, messages), messages
 
 
 def changed(wanted: Wanted, given: dict[str, str], messages: list[str]) -> Wanted:
     """`wanted` with what is given as text. What cannot be used stays as it was, and is said in `messages`."""
-    values = {}
-    for name, text in given.items():
-        try:
-            values[name] = READ[name](name, text)
-        except ValueError as error:
-            messages.append(" ".join(str(error).split()))
-    return replace(wanted, **values)
-
-
-def _preset(name: str, text: str) -> str:
-    try:
-        return preset(text[:LONGEST]).name
-    except ValueError as error:
-        raise ValueError(f"{name}: {str(error).removeprefix('preset: ')}") from None
-
-
-def _open(name: str, text: str) -> str:
-    return _preset(name, text) if text else ""
+    return replace(wanted, **read(given, READ, messages))
 
 
 def _update(name: str, text: str) -> int:
@@ -130,23 +110,16 @@ def printed_number(text: str, name: str = "printed") -> tuple[float, int]:
 
 
 def _sort(name: str, text: str) -> str:
-    return text if not text else _one_of(name, text, [sign + column for column in COLUMNS for sign in ("", "-")])
+    return text if not text else one_of(name, text, [sign + column for column in COLUMNS for sign in ("", "-")])
 
 
 def _trainer(name: str, text: str) -> str:
-    return _one_of(name, text, ["", *TRAINERS])
-
-
-def _one_of(name: str, text: str, allowed: list[str]) -> str:
-    if text not in allowed:
-        nearest = get_close_matches(text[:LONGEST], allowed, n=3, cutoff=0.3) or [one for one in allowed if one][:3]
-        raise ValueError(f"{name}: found {text[:40]!r}; nearest: {', '.join(nearest)}")
-    return text
+    return one_of(name, text, ["", *TRAINERS])
 
 
 READ = {
-    "update": _update, "batch": _batch, "a": _preset, "b": _preset, "order": _order, "printed": _printed, "sort": _sort,
+    "update": _update, "batch": _batch, "a": preset_name, "b": preset_name, "order": _order, "printed": _printed, "sort": _sort,
     "filter": lambda name, text: text[:LONGEST], "trainer": _trainer, "all": lambda name, text: text in ("1", "true"),
-    "open": _open,
+    "open": preset_or_none,
 }  # fmt: skip
 assert set(READ) == set(OWN)

@@ -59,7 +59,7 @@ def _files(pattern: str) -> list[Path]:
 @cache
 def head() -> str:
     """Every script as one inline element: nothing is requested from anywhere."""
-    scripts = [path.read_text("utf-8") for path in _files("*.js")]
+    scripts = ["window.Lessons = {};"] + [path.read_text("utf-8") for path in _files("*.js")]
     scripts.append(f"Lessons.plotlyAddress = {json.dumps(f'gradio_api/file={plotly_js()}')};")
     assert not any("</script" in script for script in scripts)
     return "<script>\n" + "\n".join(scripts) + "\n</script>"

@@ -1,21 +1,18 @@
 """What somebody looks at on the Debug page, as an address and back. What is unknown in an address falls back and is said."""
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from urllib.parse import parse_qsl, urlencode
 
 from grpo_core import Recipe
 from grpo_core.batch_view import QUANTITIES, SORTS
 from grpo_core.planted import PLANTED
-from grpo_core.presets import preset
 
 from .. import link
 from ..lesson import Selection
+from ..page_link import LONGEST, joined, one_of, preset_or_none, read, split
 
 STEP, EXAMPLE, NONE = "step", "example-", "none"
 EXAMPLES = tuple(EXAMPLE + name for name in PLANTED)
 FOUND = "found"  # the filter: rows that a finding names; `check:NAME` only those of one check; `group:N` one group
-LONGEST = 100  # characters of a text in an address
 MOST = 10**7  # rows and columns
 OWN = ("batch", "update", "show", "sort", "filter", "top", "left", "as")
 
@@ -47,8 +44,7 @@ def query(wanted: Wanted) -> str:
         value = getattr(wanted, name)
         pairs += [(name, value)] if value != getattr(DEFAULT, name) else []
     pairs += [("as", wanted.as_preset)] if wanted.as_preset else []
-    base = link.query(wanted.recipe, replace(wanted.selection, update=0))
-    return f"{base}&{urlencode(pairs)}" if pairs else base
+    return joined(lesson_query(wanted), pairs)
 
 
 def lesson_query(wanted: Wanted) -> str:
@@ -58,22 +54,15 @@ def lesson_query(wanted: Wanted) -> str:
 
 def parse(text: str, defaults: Recipe) -> tuple[Wanted, list[str]]:
     """What an address asks for, and one message for each part that could not be used."""
-    pairs = [] if len(text) > link.MAX_QUERY else parse_qsl(text.removeprefix("?"), keep_blank_values=True)
-    own = {key: value for key, value in pairs if key in OWN}
-    rest = text if not pairs else "?" + urlencode([pair for pair in pairs if pair[0] not in OWN])
+    own, rest = split(text, OWN)
     recipe, selection, messages = link.parse(rest, defaults)
     return changed(Wanted(recipe=recipe, selection=selection), own, messages), messages
 
 
 def changed(wanted: Wanted, given: dict[str, str], messages: list[str]) -> Wanted:
     """`wanted` with what is given as text. What cannot be used stays as it was, and is said in `messages`."""
-    values = {}
-    for name, text in given.items():
-        try:
-            values["as_preset" if name == "as" else name] = READ[name](name, text)
-        except ValueError as error:
-            messages.append(" ".join(str(error).split()))
-    return replace(wanted, **values)
+    values = read(given, READ, messages)
+    return replace(wanted, **{"as_preset" if name == "as" else name: value for name, value in values.items()})
 
 
 def _whole(name: str, text: str) -> int:
@@ -88,13 +77,6 @@ def _batch(name: str, text: str) -> str:
     raise ValueError(f"{name}: found {text[:40]!r}, allowed: {STEP}, {', '.join(EXAMPLES)}, or the key of a batch file")
 
 
-def _one_of(name: str, text: str, allowed: tuple[str, ...]) -> str:
-    if text not in allowed:
-        nearest = get_close_matches(text[:LONGEST], allowed, n=3, cutoff=0.3) or [one for one in allowed if one][:3]
-        raise ValueError(f"{name}: found {text[:40]!r}; nearest: {', '.join(nearest)}")
-    return text
-
-
 def _filter(name: str, text: str) -> str:
     kind, _, value = text.partition(":")
     plain = len(text) <= LONGEST and value.replace("_", "").isalnum() and value.isascii()
@@ -103,16 +85,9 @@ def _filter(name: str, text: str) -> str:
     raise ValueError(f"{name}: found {text[:40]!r}, allowed: {FOUND}, check:NAME, group:NUMBER")
 
 
-def _preset(name: str, text: str) -> str:
-    try:
-        return preset(text[:LONGEST]).name if text else ""
-    except ValueError as error:
-        raise ValueError(f"{name}: {str(error).removeprefix('preset: ')}") from None
-
-
 READ = {
-    "batch": _batch, "update": _whole, "show": lambda name, text: _one_of(name, text, ("", *QUANTITIES)),
-    "sort": lambda name, text: _one_of(name, text, tuple(sign + key for key in SORTS for sign in ("", "-"))),
-    "filter": _filter, "top": _whole, "left": _whole, "as": _preset,
+    "batch": _batch, "update": _whole, "show": lambda name, text: one_of(name, text, ("", *QUANTITIES)),
+    "sort": lambda name, text: one_of(name, text, tuple(sign + key for key in SORTS for sign in ("", "-"))),
+    "filter": _filter, "top": _whole, "left": _whole, "as": preset_or_none,
 }  # fmt: skip
 assert set(READ) == set(OWN)

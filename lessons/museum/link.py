@@ -1,13 +1,13 @@
 """What somebody looks at in the museum, as an address and back. What is unknown in an address falls back and is said."""
 
 from dataclasses import dataclass, replace
-from urllib.parse import parse_qsl, urlencode
 
 from grpo_core import CHECKS, Recipe
 from grpo_core.planted import BY_SLUG
 
 from .. import link
 from ..lesson import Selection
+from ..page_link import joined, split
 
 NONE = "none"  # the guess that no badge turns red
 OWN = ("exhibit", "guess", "told")
@@ -28,8 +28,7 @@ def query(wanted: Wanted) -> str:
     """`?lesson=…&exhibit=…`: the recipe as the lessons write it, the exhibit and the guess."""
     pairs = [(name, getattr(wanted, name)) for name in ("exhibit", "guess") if getattr(wanted, name)]
     pairs += [("told", 1)] if wanted.told else []
-    base = lesson_query(wanted)
-    return f"{base}&{urlencode(pairs)}" if pairs else base
+    return joined(lesson_query(wanted), pairs)
 
 
 def lesson_query(wanted: Wanted) -> str:
@@ -39,9 +38,7 @@ def lesson_query(wanted: Wanted) -> str:
 
 def parse(text: str, defaults: Recipe) -> tuple[Wanted, list[str]]:
     """What an address asks for, and one message for each part that could not be used."""
-    pairs = [] if len(text) > link.MAX_QUERY else parse_qsl(text.removeprefix("?"), keep_blank_values=True)
-    own = {key: value for key, value in pairs if key in OWN}
-    rest = text if not pairs else "?" + urlencode([pair for pair in pairs if pair[0] not in OWN])
+    own, rest = split(text, OWN)
     recipe, selection, messages = link.parse(rest, defaults)
     return changed(Wanted(recipe=recipe, selection=selection), own, messages), messages
 

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, fields, replace
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
 
 from grpo_core import Recipe
 from grpo_core.presets import preset
 
 from .. import link
 from ..lesson import Selection
+from ..page_link import joined, split
 
 PREFIX = "train_"
 
@@ -41,8 +41,7 @@ START = Wanted(recipe=Recipe())
 def query(wanted: Wanted) -> str:
     """`?lesson=…&train_steps=…`: the recipe as the lessons write it, and what differs from this page's defaults."""
     own = [(PREFIX + name, getattr(wanted, name)) for name in OWN if getattr(wanted, name) != getattr(START, name)]
-    base = link.query(wanted.recipe, wanted.selection)
-    return f"{base}&{urlencode(own)}" if own else base
+    return joined(link.query(wanted.recipe, wanted.selection), own)
 
 
 def lesson_query(wanted: Wanted, **where: Any) -> str:
@@ -52,9 +51,7 @@ def lesson_query(wanted: Wanted, **where: Any) -> str:
 
 def parse(text: str, defaults: Recipe) -> tuple[Wanted, list[str]]:
     """What an address asks for, and one message for each part that could not be used."""
-    pairs = [] if len(text) > link.MAX_QUERY else parse_qsl(text.removeprefix("?"), keep_blank_values=True)
-    own = {key: value for key, value in pairs if key.removeprefix(PREFIX) in OWN and key.startswith(PREFIX)}
-    rest = text if not pairs else "?" + urlencode([pair for pair in pairs if pair[0] not in own])
+    own, rest = split(text, [PREFIX + name for name in OWN])
     recipe, selection, messages = link.parse(rest, defaults)
     wanted = Wanted(recipe=recipe, selection=selection)
     return changed(wanted, {key.removeprefix(PREFIX): value for key, value in own.items()}, messages), messages

@@ -1,6 +1,6 @@
 // Building DOM from values. Data only ever becomes text; `trusted` is for strings that our own server code wrote.
 (() => {
-  const L = (window.Lessons = window.Lessons || {});
+  const L = window.Lessons;
   Object.assign(L, { panels: {}, views: {}, labels: {}, triggers: {}, current: {} });
 
   const setAttribute = (node, name, value) => {
