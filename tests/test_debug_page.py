@@ -9,7 +9,7 @@ import torch
 from debug_page import checks_of, finished, opened, panel
 from golden_batch import write_golden
 
-from grpo_core import diagnose, load_batch
+from grpo_core import CHECKS, diagnose, load_batch
 from grpo_core.batch_summary import summary
 from grpo_core.batch_view import QUANTITIES, view_of
 from grpo_core.planted import PLANTED
@@ -203,5 +203,6 @@ def test_every_quantity_and_sort_has_its_words():
     texts = prose.labels("en")
     assert all(f"debug_quantity_{name}" in texts and f"debug_about_{name}" in texts for name in QUANTITIES)
     assert all(f"debug_{severity}" in texts for severity in findings.SIGNS)
-    assert all((Path(view.__file__).parent / "text/en" / f"{slug}.md").exists() for _, slug in findings.BY_QUANTITY)
+    assert all((Path(view.__file__).parent / "text/en" / f"{slug}.md").exists() for slug in findings.HOME.values())
+    assert set(findings.HOME) == set(CHECKS)
     assert PRESETS["trl"].name in {row["name"] for row in [{"name": "trl"}]}

@@ -7,7 +7,7 @@ from typing import Any
 from grpo_core import CHECKS, Finding, Recipe
 from grpo_core.doctor.diagnose import Diagnosis
 
-from .. import LESSONS, link, prose, view
+from .. import LESSONS, badges, link, prose, view
 from ..components import finding_list
 from ..figures import VISIBLE
 from ..numbers import shown
@@ -18,23 +18,7 @@ from .source import Source
 SIGNS = {"error": "✕", "warning": "!", "info": "i"}
 TOKENS, ROWS = 12, 24  # that are listed; the rest is counted
 LONGEST = 120  # characters of one found or expected value
-HOME = {check: lesson.slug for lesson in reversed(LESSONS) for check in lesson.checks}  # the lesson with that badge
-BY_QUANTITY = (  # the first that a finding's quantity begins with
-    ("completion_mask", "masks"), ("loss_mask", "masks"), ("response_mask", "masks"), ("tool_mask", "masks"),
-    ("attention_mask", "masks"), ("position_ids", "masks"), ("prompt", "prompt"), ("sampled_ids", "sample"),
-    ("sampler", "sample"), ("input_ids", "prompt"), ("completion_ids", "sample"), ("finish_reasons", "sample"),
-    ("reward", "rewards"), ("group", "advantages"), ("advantage", "advantages"), ("logits", "logits"), ("entropy", "logits"),
-    ("old_logprobs", "ratio"), ("policy_logprobs", "ratio"), ("ratio", "ratio"), ("log_ratio", "ratio"), ("ref", "kl"),
-    ("kl", "kl"), ("clip", "clip"), ("is_clipped", "clip"), ("loss", "aggregation"), ("num_items", "aggregation"),
-    ("token_weight", "aggregation"), ("grad", "backward"), ("sequence_weights", "ratio"),
-)  # fmt: skip
-
-
-def lesson_of(finding: Finding) -> str:
-    """Where its badge hangs; else the lesson of the quantity that it names."""
-    if finding.check in HOME:
-        return HOME[finding.check]
-    return next((slug for start, slug in BY_QUANTITY if finding.quantity.startswith(start)), "masks")
+HOME = {check: lesson.slug for lesson in reversed(LESSONS) for check in badges.hanging(lesson.slug, lesson.checks)}
 
 
 def panel(wanted: Wanted, batch: Source, found: Diagnosis) -> dict[str, Any]:
@@ -63,7 +47,7 @@ def worst(found: Diagnosis) -> str:
 
 def _finding(wanted: Wanted, batch: Source, place: int, found: Diagnosis, checks: Mapping[str, str]) -> dict[str, Any]:
     lang, finding = wanted.selection.lang, found.findings[place]
-    slug = lesson_of(finding)
+    slug = HOME[finding.check]  # the lesson with that badge
     tokens = [
         {"r": row, "p": pos, "text": batch.text(row, pos).translate(VISIBLE), "label": batch.labels[row]}
         for row, pos in finding.tokens[:TOKENS]

@@ -8,7 +8,7 @@ from grpo_core.batch_summary import Summary, summary
 from grpo_core.batch_view import BatchView, view_of
 from grpo_core.doctor.diagnose import Diagnosis
 
-from .. import view
+from .. import prose, view
 from ..trace import ByteCache
 
 if TYPE_CHECKING:
@@ -34,8 +34,13 @@ def summed(source: "Source") -> Summary:
 def lesson_model(source: "Source") -> str:
     """The name under which the lessons open this batch. Raises ValueError where it is too large for them."""
     offered, policy = view.bench().sources, source.reader if source.trusted else None
-    name = _made.get(("lessons", source.key), lambda: offered.offer_batch(source.batch, source.name, policy))
-    return name if offered.batch(name) is not None else offered.offer_batch(source.batch, source.name, policy)
+    called = prose.label(prose.DEFAULT, f"debug_example_{source.planted}") if source.planted else source.name
+
+    def offer() -> str:
+        return offered.offer_batch(source.batch, called, policy)
+
+    name = _made.get(("lessons", source.key), offer)
+    return name if offered.batch(name) is not None else offer()
 
 
 def kept(key: Hashable, make: Callable[[], Any]) -> Any:
