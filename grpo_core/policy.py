@@ -154,6 +154,12 @@ class Policy:
         """Text without special tokens."""
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
+    def encode_again(self, ids: list[int]) -> list[int] | None:
+        """What the tokenizer makes of the text of these ids; None where it does not know them all."""
+        if not all(0 <= token < len(self.tokenizer) for token in ids):
+            return None
+        return self.tokenizer(self.tokenizer.decode(ids), add_special_tokens=False, verbose=False).input_ids
+
     def piece(self, token_id: int) -> str:
         """One token as text, its leading space kept; a lone byte of a character as its byte."""
         return piece_of(self.tokenizer, token_id)

@@ -65,7 +65,8 @@ _TABLE = (
           needs=("sampler_prompt_ids or meta.max_prompt_length",)),
     Check(name="double_bos", run=prompts.double_bos, needs=("meta.bos_token_id or policy",), explains=RATIOS),
     Check(name="prompt_ids_match_engine", run=prompts.prompt_ids_match_engine, needs=("sampler_prompt_ids",), explains=RATIOS),
-    Check(name="retokenisation_drift", run=prompts.retokenisation_drift, needs=("sampled_ids",), explains=RATIOS),
+    Check(name="retokenisation_drift", run=prompts.retokenisation_drift, needs=("sampled_ids or --model",),
+          explains=RATIOS),
     Check(name="attention_mask_holes", run=masks.attention_mask_holes, explains=RATIOS),
     Check(name="position_ids_count", run=prompts.position_ids_count, needs=("position_ids",), explains=RATIOS),
     # ---- which tokens are trained ----
