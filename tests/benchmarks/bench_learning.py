@@ -1,8 +1,10 @@
-"""Does it learn, and how fast beside TRL: `python tests/benchmarks/bench_learning.py [STEPS]`.
+"""Does it learn, and how fast beside TRL: `python tests/benchmarks/bench_learning.py [STEPS [SEED ...]]`.
 
 The built-in model on fresh sums, 32 prompts x 8 completions a step, AdamW 3e-4, no KL, one thread each; TRL 1.16 with the
-same settings, the same questions and the same rewards. Each line: step, seconds since the start, share of right answers
-among the step's own samples. Then the right answers at the same number of seconds.
+same settings, the same questions, the same rewards and the same seed. What it printed on two cores is in `learning.csv`. One
+after the other, seed by seed; the clock starts
+with the first step. Printed as CSV: trainer, seed, step, seconds since the start, share of right answers among the step's
+own samples. Then, on stderr, when ten steps together were first right nine times in ten, and who is how far at the same time.
 """
 
 import random
@@ -19,27 +21,29 @@ from grpo_core.tiny.questions import draw_question
 from grpo_core.train_config import TrainConfig
 from grpo_core.trainer import Trainer
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+STEPS, *SEEDS = map(int, sys.argv[1:] or (120, 0, 1, 2))
 PROMPTS, ROWS, RATE, WIDTH = 32, 8, 3e-4, 24
 Curve = list[tuple[float, float]]  # seconds since the start, share of right answers
 
 
-def ours() -> Curve:
+def ours(seed: int) -> Curve:
     config = TrainConfig(
-        steps=STEPS, prompts_per_step=PROMPTS, group_size=ROWS, learning_rate=RATE, max_completion_length=WIDTH, threads=1
-    )
+        steps=STEPS, prompts_per_step=PROMPTS, group_size=ROWS, learning_rate=RATE, max_completion_length=WIDTH, threads=1,
+        seed=seed,
+    )  # fmt: skip
+    trainer = Trainer(config)
     start, curve = time.perf_counter(), []
-    for record in Trainer(config).run():
+    for record in trainer.run():
         curve.append((time.perf_counter() - start, record.metrics["reward/correct"]))
     return curve
 
 
-def trls() -> Curve:
+def trls(seed: int) -> Curve:
     from datasets import Dataset
-    from transformers import TrainerCallback
+    from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    source = random.Random(0)
+    source = random.Random(seed)
     questions = [draw_question(source).text for _ in range(STEPS * PROMPTS)]
     data = Dataset.from_dict({"prompt": [[{"role": "user", "content": text}] for text in questions]})
 
@@ -56,7 +60,7 @@ def trls() -> Curve:
         output_dir=tempfile.mkdtemp(), use_cpu=True, bf16=False, report_to=[], per_device_train_batch_size=PROMPTS * ROWS,
         num_generations=ROWS, max_completion_length=WIDTH, learning_rate=RATE, lr_scheduler_type="constant", beta=0.0,
         max_steps=STEPS, logging_steps=1, save_strategy="no", gradient_checkpointing=False, loss_type="grpo",
-        reward_weights=[1.0, 0.2], weight_decay=0.0, disable_tqdm=True,
+        reward_weights=[1.0, 0.2], weight_decay=0.0, disable_tqdm=True, seed=seed,
     )  # fmt: skip
     start, curve = time.perf_counter(), []
 
@@ -68,6 +72,7 @@ def trls() -> Curve:
     trainer = GRPOTrainer(
         model=str(BUILT_IN["tiny"]), reward_funcs=[right, formed], args=args, train_dataset=data, callbacks=[Watch()]
     )
+    trainer.remove_callback(PrinterCallback)
     torch.set_num_threads(1)
     start = time.perf_counter()
     trainer.train()
@@ -75,23 +80,31 @@ def trls() -> Curve:
 
 
 def at(curve: Curve, seconds: float) -> float:
-    """The mean of the three newest steps by then."""
-    done = [share for moment, share in curve if moment <= seconds]
-    return sum(done[-3:]) / max(1, len(done[-3:]))
+    """The mean of the ten newest steps by then."""
+    done = [share for moment, share in curve if moment <= seconds][-10:]
+    return sum(done) / max(1, len(done))
+
+
+def reached(curve: Curve, share: float) -> str:
+    """When ten steps together first had this share."""
+    for place in range(10, len(curve) + 1):
+        if sum(right for _, right in curve[place - 10 : place]) >= 10 * share:
+            return f"{curve[place - 1][0]:.0f} s (step {place})"
+    return "never"
 
 
 def main() -> None:
-    curves = {"grpo_core": ours(), "TRL": trls()}
-    for name, curve in curves.items():
-        for step in range(0, STEPS, max(1, STEPS // 12)):
-            print(f"{name:10} step {step:3}  {curve[step][0]:6.1f} s  right {curve[step][1]:.3f}")
-        print(f"{name:10} {STEPS} steps in {curve[-1][0]:.1f} s, right {at(curve, curve[-1][0]):.3f}")
-    end = min(curve[-1][0] for curve in curves.values())
-    for share in (0.25, 0.5, 1.0):
-        print(
-            f"after {share * end:5.1f} s: "
-            + "  ".join(f"{name} {at(curve, share * end):.3f}" for name, curve in curves.items())
-        )
+    print("trainer,seed,step,seconds,right")
+    for seed in SEEDS or [0]:
+        curves = {"grpo_core": ours(seed), "TRL": trls(seed)}
+        for name, curve in curves.items():
+            for step, (seconds, right) in enumerate(curve, start=1):
+                print(f"{name},{seed},{step},{seconds:.1f},{right:.3f}")
+            print(f"seed {seed} {name}: 90 % right after {reached(curve, 0.9)}", file=sys.stderr)
+        end = min(curve[-1][0] for curve in curves.values())
+        for moment in (end / 4, end / 2, end):
+            shares = "  ".join(f"{name} {at(curve, moment):.3f}" for name, curve in curves.items())
+            print(f"seed {seed} after {moment:.0f} s: {shares}", file=sys.stderr)
 
 
 if __name__ == "__main__":
