@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from .blocks import BLOCK_COST, Block, additive, blocks_of, with_masks
 from .types import Batch
 
 ROUNDS = 3  # the first one warms up
@@ -35,6 +36,7 @@ class Pack:
     allowed: Bool[Tensor, "S S"]  # query, key
     slots: Int[Tensor, " N"]  # the slot that predicts each trained token, row by row in the order of `rows`
     rows: tuple[int, ...]  # of the batch
+    blocks: tuple[Block, ...]  # for an attention that multiplies only what is seen; none: one mask over all
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,8 @@ def plan(
 
 
 # ---- one pack --------------------------------------------------------------------------------------------------------------
-def build(parts: list[Part], device: torch.device) -> Pack:
-    """Ids, positions, mask and slots of one pack."""
+def build(parts: list[Part], device: torch.device, width: int = 1, block_cost: float | None = None) -> Pack:
+    """Ids, positions, mask, slots and blocks of one pack."""
     ids, positions, segment, parent, slots, numbers = [], [], [], [], [], []
     filled = segments = 0
     for prompt, rows in parts:
@@ -120,19 +122,20 @@ def build(parts: list[Part], device: torch.device) -> Pack:
             filled, segments = filled + read, segments + 1
             numbers.append(row.row)
     own, root = torch.tensor(segment, device=device), torch.tensor(parent, device=device)
+    lengths = [(len(prompt), [len(row.completion) - 1 for row in rows]) for prompt, rows in parts]
     same = (own.unsqueeze(1) == own) | (root.unsqueeze(1) == own)
     return Pack(
         ids=torch.cat(ids).unsqueeze(0).to(device), positions=torch.cat(positions).unsqueeze(0).to(device),
         allowed=same.tril(), slots=torch.cat(slots).to(device), rows=tuple(numbers),
+        blocks=blocks_of(lengths, width, block_cost),
     )  # fmt: skip
 
 
 def packs_of(policy, batch: Batch) -> list[Pack]:
-    if policy.one_pack:
-        return [build(list(rows_by_prompt(batch).items()), policy.device)]
-    config = policy.model.config.get_text_config()
+    config, groups = policy.model.config.get_text_config(), rows_by_prompt(batch)
     cost = pack_cost(policy.body_parameters, config.hidden_size, config.num_hidden_layers, policy.device.type)
-    return [build(parts, policy.device) for parts in plan(rows_by_prompt(batch), cost)]
+    planned = [list(groups.items())] if policy.one_pack else plan(groups, cost)
+    return [build(parts, policy.device, config.hidden_size, policy.block_cost) for parts in planned]
 
 
 def packed_states(policy, batch: Batch) -> Float[Tensor, "N D"]:
@@ -142,9 +145,8 @@ def packed_states(policy, batch: Batch) -> Float[Tensor, "N D"]:
     counts = batch.trained_mask().sum(1).tolist()
     pieces: dict[int, Tensor] = {}
     for pack in packs:
-        floor = torch.finfo(policy.dtype).min
-        mask = torch.zeros(pack.allowed.shape, dtype=policy.dtype, device=policy.device).masked_fill(~pack.allowed, floor)
-        hidden = policy.hidden_packed(pack.ids, pack.positions, mask[None, None])[0]
+        blocks = {"blocks": with_masks(pack.blocks, pack.allowed, policy.dtype)} if pack.blocks else {}
+        hidden = policy.hidden_packed(pack.ids, pack.positions, additive(pack.allowed, policy.dtype), **blocks)[0]
         pieces |= zip(pack.rows, hidden[pack.slots].split([counts[row] for row in pack.rows]), strict=True)
     return torch.cat([pieces[row] for row in sorted(pieces)])
 
@@ -158,6 +160,10 @@ class Scoring:
     reason: str
     gap: float = math.nan  # largest difference of a log-prob between the two, nats
     seconds: tuple[float, float] = (math.nan, math.nan)  # a forward pass padded, packed
+    block_cost: float | None = None  # where attention goes block by block: multiply-adds of one more call
+
+    def use(self, policy) -> None:
+        policy.packed, policy.block_cost = self.packed, self.block_cost
 
 
 def why_padded(policy, batch: Batch) -> str | None:
@@ -173,43 +179,54 @@ def why_padded(policy, batch: Batch) -> str | None:
 
 @torch.no_grad()
 def choose_scoring(policy, batch: Batch, temperature: float, wanted: str = "auto") -> Scoring:
-    """Prove packing on a batch and switch `policy.packed` on where it is right and, with "auto", faster.
+    """Prove packing on a batch and have the policy use it where it is right and, with "auto", faster.
 
-    `wanted`: padded, packed (raises ValueError where it is not right) or auto. The reason is one line for the log.
+    `wanted`: padded, packed (raises ValueError where it is not right) or auto. The reason is one line for the log. Where the
+    blocks of `blocks` are what goes wrong, one mask over the pack is tried.
     """
-    policy.packed = False
-    if wanted == "padded":
-        return Scoring(packed=False, reason="padded, as asked for")
-    found = why_padded(policy, batch)
-    gap, seconds = math.nan, (math.nan, math.nan)
-    if found is None:
-        try:
-            logprobs, seconds = _both_ways(policy, batch, temperature)
-            gap = float((logprobs[1] - logprobs[0]).abs().max())
-            if not gap <= LARGEST_GAP:
-                found = f"the log-probs of a packed group differ by {gap:.2g} nats, allowed: {LARGEST_GAP:g}"
-        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
-            found = f"the model refuses a packed group ({str(error).strip().splitlines()[0][:120]})"
-    if wanted == "packed" and found:
-        policy.packed = False
-        raise ValueError(f"scoring: found 'packed', but {found}; allowed here: padded")
-    policy.packed = found is None and (wanted == "packed" or seconds[1] < seconds[0])
-    ratio = f"{seconds[0] / seconds[1]:.1f} x as fast" if found is None else ""
-    reason = f"padded: {found}" if found else f"{'packed' if policy.packed else 'padded'}: packing is {ratio}, gap {gap:.1e}"
-    return Scoring(packed=policy.packed, reason=reason, gap=gap, seconds=seconds)
+    found = Scoring(packed=False, reason="padded, as asked for")
+    if wanted != "padded":
+        found = _tried(policy, batch, temperature, wanted, by_block=policy.takes_blocks)
+        if not found.packed and policy.takes_blocks and "packing is" not in found.reason:
+            found = _tried(policy, batch, temperature, wanted, by_block=False)
+    found.use(policy)
+    if wanted == "packed" and not found.packed:
+        raise ValueError(f"scoring: found 'packed', but {found.reason.removeprefix('padded: ')}; allowed here: padded")
+    return found
 
 
-def _both_ways(policy, batch: Batch, temperature: float) -> tuple[list[Tensor], tuple[float, float]]:
-    """Log-probs padded and packed, and the shortest time of each: in turns, for whatever else the machine does."""
+def _tried(policy, batch: Batch, temperature: float, wanted: str, by_block: bool) -> Scoring:
+    if why := why_padded(policy, batch):
+        return Scoring(packed=False, reason=f"padded: {why}")
+    cost = BLOCK_COST.get(policy.device.type, BLOCK_COST["cuda"]) if by_block else None
+    try:
+        gap, seconds = _both_ways(policy, batch, temperature, cost)
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
+        why = str(error).strip().splitlines()[0][:120]
+        return Scoring(packed=False, reason=f"padded: the model refuses a packed group ({why})")
+    if not gap <= LARGEST_GAP:
+        why = f"the log-probs of a packed group differ by {gap:.2g} nats, allowed: {LARGEST_GAP:g}"
+        return Scoring(packed=False, reason=f"padded: {why}", gap=gap, seconds=seconds)
+    packed = wanted == "packed" or seconds[1] < seconds[0]
+    ratio = f"packing is {seconds[0] / seconds[1]:.1f} x as fast, gap {gap:.1e}"
+    reason = f"{'packed' if packed else 'padded'}: {ratio}"
+    return Scoring(packed=packed, reason=reason, gap=gap, seconds=seconds, block_cost=cost if packed else None)
+
+
+def _both_ways(policy, batch: Batch, temperature: float, block_cost: float | None) -> tuple[float, tuple[float, float]]:
+    """The largest gap between a log-prob padded and packed, and the shortest time of each: in turns, for whatever else the
+    machine does. The first turn, which warms up, cuts as many blocks as there are."""
     from .logprobs import score_tokens  # which calls this file
 
-    logprobs, seconds = [torch.empty(0), torch.empty(0)], [math.inf, math.inf]
-    for _ in range(ROUNDS):
-        for way in (False, True):
-            policy.packed = way
+    gap, seconds = 0.0, [math.inf, math.inf]
+    for turn in range(ROUNDS):
+        policy.block_cost = 0.0 if block_cost is not None and turn == 0 else block_cost
+        logprobs = []
+        for policy.packed in (False, True):
             start = time.perf_counter()
-            logprobs[way] = score_tokens(policy, batch, temperature).logprobs
-            if logprobs[way].is_cuda:
-                torch.cuda.synchronize(logprobs[way].device)
-            seconds[way] = min(seconds[way], time.perf_counter() - start)
-    return logprobs, (seconds[0], seconds[1])
+            logprobs.append(score_tokens(policy, batch, temperature).logprobs)
+            if logprobs[-1].is_cuda:
+                torch.cuda.synchronize(logprobs[-1].device)
+            seconds[policy.packed] = min(seconds[policy.packed], time.perf_counter() - start)
+        gap = max(gap, float((logprobs[1] - logprobs[0]).abs().nan_to_num(math.inf).max()))
+    return gap, (seconds[0], seconds[1])

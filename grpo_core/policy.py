@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from jinja2.exceptions import TemplateError
 from torch import Tensor
 
+from .blocks import Masked, takes_blocks
 from .decoding import make_room
 from .logprobs import position_ids
 
@@ -34,6 +35,7 @@ class Policy:
         self.takes_positions = "position_ids" in inspect.signature(self._body.forward).parameters
         self.reorders_cache = False  # rows of a cache may be repeated and dropped; `load_policy` proves it
         self.packed = False  # a group is scored as one row, its prompt read once; `packing.choose_scoring` proves it
+        self.block_cost: float | None = None  # where a pack's attention goes block by block; proven likewise
         self.one_pack = False  # all of a batch in one row: processes that share the weights take as many passes as each other
 
     @property
@@ -66,6 +68,15 @@ class Policy:
     def _body(self):
         return self._causal_lm.base_model
 
+    @property
+    def takes_blocks(self) -> bool:
+        return takes_blocks(self._body)
+
+    def same_way(self, other: "Policy") -> None:
+        """Samples and scores from now on as `other` does."""
+        self.reorders_cache, self.packed, self.one_pack = other.reorders_cache, other.packed, other.one_pack
+        self.block_cost = other.block_cost
+
     def forward_context(self) -> AbstractContextManager:
         return nullcontext()
 
@@ -76,11 +87,12 @@ class Policy:
             return self._body(input_ids=ids, attention_mask=mask.long(), use_cache=False, **positions).last_hidden_state
 
     def hidden_packed(
-        self, ids: Int[Tensor, "1 S"], positions: Int[Tensor, "1 S"], mask: Float[Tensor, "1 1 S S"]
+        self, ids: Int[Tensor, "1 S"], positions: Int[Tensor, "1 S"], mask: Float[Tensor, "1 1 S S"], **blocks: list[Masked]
     ) -> Float[Tensor, "1 S D"]:
-        """Last hidden states of a pack (`packing`): positions as given, an additive mask that says who sees whom."""
+        """Last hidden states of a pack (`packing`): positions as given, an additive mask that says who sees whom, and the
+        `blocks` of it where there are any."""
         with self.forward_context():
-            out = self._body(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
+            out = self._body(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False, **blocks)
         return out.last_hidden_state
 
     def extend(self, ids: Int[Tensor, "B N"], mask: Bool[Tensor, "B S"], positions: Int[Tensor, "B N"], cache):
@@ -120,7 +132,7 @@ class Policy:
     def clone(self) -> "Policy":
         """An independent copy of the weights."""
         other = type(self)(copy.deepcopy(self.model), self.tokenizer, self.name)
-        other.reorders_cache, other.packed, other.one_pack = self.reorders_cache, self.packed, self.one_pack
+        other.same_way(self)
         return other
 
     def checkpoint_activations(self) -> None:
@@ -186,7 +198,7 @@ class AdaptersOff(Policy):
         if not hasattr(policy.model, "disable_adapter"):
             raise ValueError(f"reference: {policy.name!r} carries no PEFT adapters; use a frozen copy (policy.clone())")
         super().__init__(policy.model, policy.tokenizer, policy.name)
-        self.reorders_cache, self.packed, self.one_pack = policy.reorders_cache, policy.packed, policy.one_pack
+        self.same_way(policy)
 
     def forward_context(self) -> AbstractContextManager:
         return self.model.disable_adapter()

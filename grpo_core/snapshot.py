@@ -68,7 +68,7 @@ def save_snapshot(
     """Writes what `load_snapshot` opens. `reference` is a name for `load_policy`. Raises one of checkpoint.WRITE_ERRORS."""
     state = {
         "step": step, "recipe": asdict(recipe), "rollout": rollout_values(rollout), "reference": reference,
-        "weight_decay": weight_decay, "packed": policy.packed,
+        "weight_decay": weight_decay, "packed": policy.packed, "block_cost": policy.block_cost,
     }  # fmt: skip
     checkpoint.save(folder, policy, weights, optimizer, state)
 
@@ -91,7 +91,7 @@ def load_snapshot(folder: str | Path) -> Snapshot:
     reference = load_policy(state["reference"]) if state["reference"] else None
     for each in (policy, reference):
         if each:
-            each.packed = state["packed"]
+            each.packed, each.block_cost = state["packed"], state.get("block_cost")
     return Snapshot(
         step=state["step"], policy=policy, reference=reference, optimizer=found.optimizer(),
         weight_decay=state["weight_decay"], recipe=Recipe(**values), rollout=rollout_of(state["rollout"]),

@@ -117,7 +117,7 @@ class Trainer:
         self.scoring = scoring
         for policy in (self.policy, self.reference):
             if policy:
-                policy.packed = scoring.packed
+                scoring.use(policy)
 
     def _choose(self, rollout: Rollout, config: TrainConfig) -> Scoring:
         """On every sampled row, trained or not, and in the weights' own precision."""

@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core import Batch, Policy
+from grpo_core.blocks import BLOCK_COST
 from grpo_core.loading import add_adapters
 from grpo_core.logprobs import score_tokens
 from grpo_core.packing import packs_of
@@ -46,6 +47,7 @@ def policy_of(config: TrainConfig) -> Policy:
     if config.gradient_checkpointing:
         policy.checkpoint_activations()
     policy.reorders_cache, policy.packed = True, config.scoring == "packed"
+    policy.block_cost = BLOCK_COST["cpu"]
     return policy
 
 
@@ -79,8 +81,10 @@ def saved_bytes(policy: Policy, config: TrainConfig) -> int:
     return sum(size for size, _ in seen.values())
 
 
+@pytest.mark.parametrize("block_cost", [1e7, 1e4], ids=["", "blocks"])
 @pytest.mark.parametrize("groups, completion", [(1, COMPLETION), (3, 40), (2, 8)])
-def test_packs_are_those_of_a_run(groups, completion):
+def test_packs_are_those_of_a_run(groups, completion, block_cost, monkeypatch):
+    monkeypatch.setitem(BLOCK_COST, "cpu", block_cost)
     config = config_of(prompts_per_step=groups, group_size=12)
     policy = policy_of(config)
     ids = torch.arange(groups).repeat_interleave(12)
@@ -89,9 +93,15 @@ def test_packs_are_those_of_a_run(groups, completion):
         prompt_ids=prompts, prompt_mask=torch.ones_like(prompts, dtype=torch.bool), group_ids=ids,
         completion_ids=prompts[:, :completion], completion_mask=torch.ones(len(ids), completion, dtype=torch.bool),
     )  # fmt: skip
-    packs = [pack.ids.shape[1] for pack in packs_of(policy, batch)]
+    packs = packs_of(policy, batch)
+    lengths, blocks = [pack.ids.shape[1] for pack in packs], [block for pack in packs for block in pack.blocks]
     (reading,) = readings_of(shape_of(MODEL, config), config, PROMPT, completion, 1, "cpu")
-    assert (reading.tokens, reading.squares) == (sum(packs), sum(tokens**2 for tokens in packs))
+    assert (reading.tokens, reading.squares) == (sum(lengths), sum(tokens**2 for tokens in lengths))
+    if blocks:
+        assert reading.keys == sum(block.keys for block in blocks) > reading.tokens
+        assert reading.seen == sum((block.end - block.start) * block.keys for block in blocks) < reading.squares
+    else:
+        assert (reading.keys, reading.seen) == (reading.tokens, reading.squares)
     assert reading.scored == int(batch.trained_mask().sum())
 
 
@@ -105,6 +115,19 @@ def test_what_is_shared_out_is_held_in_parts():
         assert getattr(one.held, name) == 4 * getattr(four.held, name)
     assert (one.held.buckets, four.held.buckets) == (one.held.gradients, 0)
     assert (one.sampling.whole, four.sampling.whole) == (0, one.held.weights)
+
+
+def test_what_each_stage_of_zero_shares_out():
+    kinds = ("replicate", "zero1", "zero2", "zero3")
+    plain, *stages = (
+        estimate(config_of(prompts_per_step=4, sharding=kind, beta=0.1), MODEL, PROMPT, COMPLETION, 4).held for kind in kinds
+    )
+    shared = {"optimizer": 1, "gradients": 2, "weights": 3, "reference": 3}
+    for number, held in enumerate(stages, start=1):
+        for name, stage in shared.items():
+            parts = 4 if number >= stage else 1
+            assert getattr(held, name) == pytest.approx(getattr(plain, name) / parts, abs=4 * 100)  # `step`, once a parameter
+        assert (held.master, plain.master) == (plain.weights // 4, 0)
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------------
@@ -121,15 +144,17 @@ def test_weights_gradients_and_optimizer_are_those_of_the_model(kind):
     assert held.optimizer == sum(t.nbytes for state in optimizer.state.values() for t in state.values())
 
 
+@pytest.mark.parametrize("block_cost", [1e7, 1e4], ids=["", "blocks"])
 @pytest.mark.parametrize("again", [{}, AGAIN], ids=["", "checkpointed"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_kept_for_backward_is_what_the_formula_says(kind, again):
+def test_what_is_kept_for_backward_is_what_the_formula_says(kind, again, block_cost, monkeypatch):
+    monkeypatch.setitem(BLOCK_COST, "cpu", block_cost)
     config = config_of(**KINDS[kind] | again)
     found = estimate(config, MODEL, PROMPT, COMPLETION)
     (reading,), scoring = found.readings, found.scoring
     kept = scoring.activations + 4 * reading.scored * MODEL.vocab_size
     if again:  # the one layer that is made again is not there yet
-        kept -= memory.kept_by_layer(found.shape, config) * reading.tokens
+        kept -= memory.kept_in_layer(found.shape, config, reading)
         kept += 2 * found.shape.head if config.autocast else 0
     else:
         kept += scoring.casts + scoring.masks - reading.squares
@@ -161,10 +186,12 @@ def counted(run) -> int:
     return counter.get_total_flops()
 
 
+@pytest.mark.parametrize("block_cost", [1e7, 1e4], ids=["", "blocks"])
 @pytest.mark.parametrize("chunk", [2**26, 300 * 40], ids=["", "chunks"])
 @pytest.mark.parametrize("again", [{}, AGAIN], ids=["", "checkpointed"])
 @pytest.mark.parametrize("kind", ["fp32", "padded", "lora"])
-def test_scoring_and_backward_take_the_flop_of_the_formula(kind, again, chunk, monkeypatch):
+def test_scoring_and_backward_take_the_flop_of_the_formula(kind, again, chunk, block_cost, monkeypatch):
+    monkeypatch.setitem(BLOCK_COST, "cpu", block_cost)
     for module in ("logprobs", "scale.flop", "scale.memory"):
         monkeypatch.setattr(f"grpo_core.{module}.CHUNK_ELEMENTS", chunk)
     config = config_of(**KINDS[kind] | again)

@@ -46,7 +46,7 @@ def estimate(
     shape, (weight, number) = shape_of(model_config, config), sizes(config)
     readings = readings_of(shape, config, prompt, completion, processes, device)
     rows, row = sum(reading.rows for reading in readings), prompt + completion
-    padded = Reading(rows, rows * row, rows * row**2, rows * completion)
+    padded = Reading(rows, rows * row, rows * row**2, rows * completion, rows * row**2, rows * row)
     held, sampling = held_by(shape, config, processes), sampling_of(shape, config, prompt, completion, rows, processes)
     scoring = [scoring_of(shape, config, reading, processes) for reading in readings]
     read = number * (shape.linear + shape.head) + 4 * shape.adapters

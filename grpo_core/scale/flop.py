@@ -1,4 +1,4 @@
-"""FLOP of one process in one step; a multiply-add is two. Attention is whole squares: a mask spares nothing."""
+"""FLOP of one process in one step; a multiply-add is two. Attention is what is multiplied: a mask spares nothing, blocks do."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ class Flop(Parts):
     training: int  # forward, backward, and what is computed again
 
 
-def forward(shape: Shape, tokens: int, squares: int, scored: int) -> int:
-    return 2 * (shape.linear + shape.adapters) * tokens + 4 * shape.layers * shape.queries * squares + 2 * shape.head * scored
+def forward(shape: Shape, tokens: int, seen: int, scored: int) -> int:
+    return 2 * (shape.linear + shape.adapters) * tokens + 4 * shape.layers * shape.queries * seen + 2 * shape.head * scored
 
 
 def training(shape: Shape, config: TrainConfig, reading: Reading) -> int:
     """Forward and backward of a micro-batch. Frozen weights have no gradient of their own; attention's backward takes 2.5
     times its forward, whose weights it makes again."""
-    lora, tokens, attention = config.lora_rank > 0, reading.tokens, 4 * shape.layers * shape.queries * reading.squares
+    lora, tokens, attention = config.lora_rank > 0, reading.tokens, 4 * shape.layers * shape.queries * reading.seen
     head = 2 * shape.head * reading.scored
     passes = 2 if lora else 3
     flop = passes * (2 * shape.linear * tokens + head) + 6 * shape.adapters * tokens + 7 * attention // 2
@@ -48,7 +48,7 @@ def flop_of(shape: Shape, config: TrainConfig, readings: Iterable[Reading], prom
     readings = list(readings)
     rows, columns = sum(reading.rows for reading in readings), completion - 1
     prompts = -(-rows // config.group_size)
-    once = sum(forward(shape, reading.tokens, reading.squares, reading.scored) for reading in readings)
+    once = sum(forward(shape, reading.tokens, reading.seen, reading.scored) for reading in readings)
     return Flop(
         prefill=forward(shape, prompts * prompt, prompts * prompt**2, rows),
         decode=forward(shape, rows * columns, rows * seen_by(prompt, completion), rows * columns),

@@ -10,6 +10,7 @@ from .shape import Parts, Reading, Shape, is_packed, is_sharded
 
 SCORE_CELL = 13  # bytes of a cell [token, vocabulary] while it is scored: log-softmax, mask, exp and product of the entropy
 SAMPLE_CELL = 24  # bytes of a cell [row, vocabulary] while it is sampled: log-probs, probabilities, and fp64 for their sums
+BUCKET = 50_000_000  # numbers that DeepSpeed sums over the processes, or fetches ahead, at a time
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Held(Parts):
     gradients: int  # they stay until the next update
     optimizer: int
     reference: int
-    buckets: int  # a second copy of the gradients, for the sum over processes
+    buckets: int  # a second copy of the gradients, for the sum over processes; with DeepSpeed of so many numbers at a time
+    master: int  # DeepSpeed steps in a copy of the share, in fp32
 
 
 @dataclass(frozen=True)
@@ -53,14 +55,17 @@ def sizes(config: TrainConfig) -> tuple[int, int]:
 
 
 def held_by(shape: Shape, config: TrainConfig, processes: int) -> Held:
-    share = processes if is_sharded(config, processes) else 1
+    whole, zero = is_sharded(config, processes), config.sharding.startswith("zero")
+    share = processes if whole else 1  # of the weights
+    gradients, states = (processes if whole or config.sharding == "zero2" else 1), (processes if whole or zero else 1)
     weights = sizes(config)[0] * shape.parameters
     trained = 4 * shape.adapters if config.lora_rank else weights  # PEFT keeps adapters in fp32
     return Held(
-        weights=weights // share, adapters=4 * shape.adapters, gradients=trained // share,
-        optimizer=2 * trained // share + 4 * shape.tensors if config.optimizer == "adamw" else 0,
+        weights=weights // share, adapters=4 * shape.adapters, gradients=trained // gradients,
+        optimizer=2 * trained // states + 4 * (1 if zero else shape.tensors) if config.optimizer == "adamw" else 0,
         reference=weights // share if needs_reference(config) and not config.lora_rank else 0,
-        buckets=trained if processes > share else 0,
+        buckets=min(trained, (8 if whole else 4) * BUCKET) if zero else trained if processes > share else 0,
+        master=trained // states if zero else 0,
     )  # fmt: skip
 
 
@@ -78,14 +83,20 @@ def kept_by_layer(shape: Shape, config: TrainConfig) -> int:
     return norms + inputs + low + number * (4 * shape.queries + 3 * shape.inner) + 4 * shape.heads
 
 
+def kept_in_layer(shape: Shape, config: TrainConfig, reading: Reading) -> int:
+    """Bytes that one layer keeps for backward: of each token, and a prompt's keys and values once more for each block."""
+    more = 2 * sizes(config)[1] * shape.queries * (reading.keys - reading.tokens)
+    return kept_by_layer(shape, config) * reading.tokens + more
+
+
 def activations_of(shape: Shape, config: TrainConfig, reading: Reading) -> int:
     """Bytes that the body keeps for backward. With checkpointing: each layer's input, and one layer's all."""
-    (weight, number), layer = sizes(config), kept_by_layer(shape, config)
+    (weight, number), layer = sizes(config), kept_in_layer(shape, config, reading)
     again = config.gradient_checkpointing
-    layers = shape.layers * shape.width * weight + layer if again else shape.layers * layer
+    layers = shape.layers * shape.width * weight * reading.tokens + layer if again else shape.layers * layer
     last = 4 * shape.width * reading.tokens  # the last norm's, and what the head reads
     last += 0 if config.lora_rank else shape.width * (weight * reading.tokens + number * reading.scored)
-    return layers * reading.tokens + last
+    return layers + last
 
 
 def masks_of(shape: Shape, config: TrainConfig, reading: Reading) -> int:
@@ -93,7 +104,10 @@ def masks_of(shape: Shape, config: TrainConfig, reading: Reading) -> int:
     weight, number = sizes(config)
     own = number * (1 if config.gradient_checkpointing else shape.layers)
     once = 1 + weight if is_packed(config) else 1
-    return (once + (own if weight != number or not is_packed(config) else 0)) * reading.squares
+    each = own if weight != number or not is_packed(config) else 0
+    if reading.seen < reading.squares:
+        return once * reading.squares + (weight + each) * reading.seen
+    return (once + each) * reading.squares
 
 
 def scoring_of(shape: Shape, config: TrainConfig, reading: Reading, processes: int) -> Scoring:

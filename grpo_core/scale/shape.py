@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from ..blocks import BLOCK_COST, blocks_of
 from ..packing import Row, pack_cost, plan
 from ..splitting import split_rows
 from ..train_config import TrainConfig
@@ -84,12 +85,26 @@ def shape_of(model_config: Any, config: TrainConfig) -> Shape:
 # ---- what is read ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Reading:
-    """What is read at a time: rows, tokens, the sum of squares of what attends to each other, and scored tokens."""
+    """What is read at a time."""
 
     rows: int
     tokens: int
-    squares: int
+    squares: int  # cells of the masks over rows or packs: their lengths squared
     scored: int
+    seen: int  # pairs of a query and a key that attention multiplies
+    keys: int  # that it reads: in blocks, a prompt's once for each
+
+
+def attention_of(packs: list[list[tuple[int, list[int]]]], shape: Shape, device: str) -> tuple[int, int, int, int]:
+    """Tokens, squares, seen and keys of packs of (prompt, completions), in blocks where those are cheaper."""
+    tokens = squares = seen = keys = 0
+    for pack in packs:
+        size = sum(prompt + sum(completions) for prompt, completions in pack)
+        blocks = blocks_of(pack, shape.width, BLOCK_COST.get(device, BLOCK_COST["cuda"]))
+        tokens, squares = tokens + size, squares + size**2
+        seen += sum((block.end - block.start) * block.keys for block in blocks) if blocks else size**2
+        keys += sum(block.keys for block in blocks) if blocks else size
+    return tokens, squares, seen, keys
 
 
 def is_packed(config: TrainConfig) -> bool:
@@ -98,7 +113,7 @@ def is_packed(config: TrainConfig) -> bool:
 
 
 def is_sharded(config: TrainConfig, processes: int) -> bool:
-    return config.sharding == "shard" and processes > 1
+    return config.sharding == "zero3" or (config.sharding == "shard" and processes > 1)
 
 
 def readings_of(
@@ -113,11 +128,12 @@ def readings_of(
     for micro_batch in micro_batches:
         groups, count = Counter((micro_batch // config.group_size).tolist()), len(micro_batch)
         if not is_packed(config):
-            packs = [prompt + completion] * count
-        elif is_sharded(config, processes):
-            packs = [prompt * len(groups) + (completion - 1) * count]
-        else:
-            behind = {(number,) * prompt: [Row(row, token, token) for row in range(n)] for number, n in groups.items()}
-            packs = [sum(prompt + (completion - 1) * len(part[1]) for part in parts) for parts in plan(behind, cost)]
-        found.append(Reading(count, sum(packs), sum(pack**2 for pack in packs), completion * count))
+            row = prompt + completion
+            found.append(Reading(count, count * row, count * row**2, count * completion, count * row**2, count * row))
+            continue
+        behind = {(number,) * prompt: [Row(row, token, token) for row in range(n)] for number, n in groups.items()}
+        planned = [list(behind.items())] if is_sharded(config, processes) else plan(behind, cost)
+        packs = [[(prompt, [completion - 1] * len(rows)) for _, rows in parts] for parts in planned]
+        tokens, squares, seen, keys = attention_of(packs, shape, device)
+        found.append(Reading(count, tokens, squares, count * completion, seen, keys))
     return tuple(found)
