@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from .decoding import make_room, read_few_rows_well
+from .decoding import WORTH, make_room, read_few_rows_well, weights_for_few_rows
 from .logprobs import position_ids
 from .policy import Policy, first_line
 
@@ -123,9 +123,10 @@ def _prove_sampling(policy: Policy) -> None:
     prove(policy.hidden(ids[1:, 2:], mask[1:, 2:]), whole[1:], "gives other states to a prompt that is padded at the left")
     positions, cache, pieces = position_ids(mask), None, []
     try:
-        for start, end in ((0, 3), (3, 4), (4, 5)):
-            state, cache = policy.extend(ids[:, start:end], mask[:, :end], positions[:, start:end], cache)
-            pieces.append(state[:, -1:])
+        with weights_for_few_rows(policy.model, WORTH):
+            for start, end in ((0, 3), (3, 4), (4, 5)):
+                state, cache = policy.extend(ids[:, start:end], mask[:, :end], positions[:, start:end], cache)
+                pieces.append(state[:, -1:])
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{who} cannot be sampled from with a cache here ({first_line(error)})") from error
     prove(torch.cat(pieces, dim=1), whole, "gives other states from its cache than in one pass over the row")

@@ -1,6 +1,6 @@
-"""Lesson 2: G completions of each prompt, token by token. Explains rollout.generate."""
+"""Lesson 2: G completions of each prompt, token by token. Explains rollout.generate_tokens."""
 
-from grpo_core.rollout import generate
+from grpo_core.rollout import generate_tokens
 
 from .absent import lacking, said
 from .components import table
@@ -52,7 +52,7 @@ def finish(context: Context, row: int) -> str | None:
 
 
 def source(context: Context) -> list[dict]:
-    return [assignment(generate, name) for name in ("logprobs", "chosen", "kept", "alive")]
+    return [assignment(generate_tokens, name) for name in ("logprobs", "chosen", "kept", "alive")]
 
 
 def check(context: Context, answer: str) -> bool:

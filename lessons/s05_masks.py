@@ -1,6 +1,6 @@
-"""Lesson 5: one row, three masks. Explains types.Batch and rollout.generate's bookkeeping."""
+"""Lesson 5: one row, three masks. Explains types.Batch and rollout.generate_tokens's bookkeeping."""
 
-from grpo_core.rollout import generate
+from grpo_core.rollout import generate_tokens
 from grpo_core.types import Batch
 
 from .components import text
@@ -32,7 +32,7 @@ def build(context: Context) -> list[dict]:
 
 
 def source(context: Context) -> list[dict]:
-    return [assignment(generate, "alive"), whole(Batch.row_completion_mask), whole(Batch.trained_mask)]
+    return [assignment(generate_tokens, "alive"), whole(Batch.row_completion_mask), whole(Batch.trained_mask)]
 
 
 def check(context: Context, answer: str) -> bool:

@@ -138,6 +138,17 @@ def test_in_a_large_vocabulary_the_shares_stay_where_they_are():
     assert pick(probs, (wanted.double() + 0.5) / size).tolist() == wanted.tolist()
 
 
+def test_what_is_picked_is_where_one_running_sum_passes_the_number():
+    torch.manual_seed(0)
+    probs = torch.where(torch.rand(64, 1000) < 0.9, 0.0, torch.rand(64, 1000))  # in pieces, many of them almost empty
+    probs[0, 256:512] = 0.0
+    for draw in (torch.rand(64), torch.zeros(64), torch.full((64,), LARGEST)):
+        ends = probs.cumsum(1, dtype=torch.float64)
+        expected = (ends <= draw.unsqueeze(1) * ends[:, -1:]).sum(1)
+        found = pick(probs, draw)
+        assert found.tolist() == expected.tolist() and (probs.gather(1, found.unsqueeze(1)) > 0).all()
+
+
 def test_the_first_and_the_last_number_pick_likely_tokens(policy, settings):
     # draws of 0 and of almost 1 under top-k 3: what was filtered away has no share at either end of the vocabulary
     settings = replace(settings, top_k=3)

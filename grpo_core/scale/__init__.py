@@ -26,7 +26,6 @@ class Estimate:
     sampling: Sampling
     proof: int  # bytes on top in the first step: all rows padded, for `choose_scoring`
     scoring: Scoring  # of the largest micro-batch
-    stepping: int  # bytes on top during the optimizer's step
     flop: Flop
     moved: int  # bytes that decoding reads and writes: the weights for each column, the cache three times
     host: int  # bytes of RAM that must be free when a process loads its weights
@@ -34,7 +33,7 @@ class Estimate:
     @property
     def peak(self) -> int:
         """Bytes at the worst moment."""
-        return self.held.total + max(self.sampling.total, self.proof, self.scoring.total, self.stepping)
+        return self.held.total + max(self.sampling.total, self.proof, self.scoring.total)
 
 
 def estimate(
@@ -47,14 +46,13 @@ def estimate(
     readings = readings_of(shape, config, prompt, completion, processes, device)
     rows, row = sum(reading.rows for reading in readings), prompt + completion
     padded = Reading(rows, rows * row, rows * row**2, rows * completion, rows * row**2, rows * row)
-    held, sampling = held_by(shape, config, processes), sampling_of(shape, config, prompt, completion, rows, processes)
+    held, sampling = held_by(shape, config, processes), sampling_of(shape, config, prompt, completion, rows, processes, device)
     scoring = [scoring_of(shape, config, reading, processes) for reading in readings]
     read = number * (shape.linear + shape.head) + 4 * shape.adapters
     return Estimate(
         shape=shape, readings=readings, held=held, sampling=sampling,
         proof=proof_of(shape, config, padded) and sampling.whole + proof_of(shape, config, padded),
         scoring=max(scoring, key=lambda parts: parts.total),
-        stepping=held.gradients if device != "cpu" and config.optimizer == "adamw" else 0,  # AdamW's square roots
         flop=flop_of(shape, config, readings, prompt, completion),
         moved=completion * read + 3 * cache_of_token(shape, config) * rows * seen_by(prompt, completion),
         host=COPIES * weight * shape.parameters,

@@ -16,7 +16,7 @@ def lines(found: Estimate, tflops: float, gbs: float) -> list[str]:
     """GB and TFLOP of one process, and seconds at these rates: of products, and of memory while decoding."""
     parts = (("held", found.held), ("sampling", found.sampling), ("scoring", found.scoring))
     memory = {f"{name}: {f.name}": getattr(part, f.name) for name, part in parts for f in fields(part)}
-    memory |= {"first step: proof": found.proof, "optimizer's step": found.stepping, "PEAK": found.peak}
+    memory |= {"first step: proof": found.proof, "PEAK": found.peak}
     memory["free RAM to load"] = found.host
     rows = [f"{name:24}{value / 1e9:10.3f} GB" for name, value in memory.items() if value]
     whole = 0.0

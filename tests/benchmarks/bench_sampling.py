@@ -54,7 +54,7 @@ class Trls:
         policy = load_policy(smollm2())
         self.trainer, self.eos = trl_trainer(smollm2(), ROWS, WIDTH), torch.tensor(sorted(policy.eos_ids))
         self.ids = torch.tensor([policy.encode(PROMPT)] * ROWS)
-        self.optimizer = torch.optim.AdamW(self.trainer.model.parameters(), lr=RECIPE.learning_rate)
+        self.optimizer = torch.optim.AdamW(self.trainer.model.parameters(), lr=RECIPE.learning_rate, fused=True)  # its default
 
     @torch.no_grad()
     def sample(self) -> int:
