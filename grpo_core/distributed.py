@@ -1,4 +1,4 @@
-"""Many processes, one step: the only file that knows of accelerate and torch.distributed.
+"""Many processes, one step: the only file that knows of accelerate and torch.distributed; DeepSpeed's part is `zero`.
 
 accelerate brings process groups, devices, mixed precision and trackers. Every process scores its own rows through a wrapper
 (`DistributedDataParallel`, or `fully_shard` where the weights are shared out); gradients are *summed* over processes, never
@@ -159,9 +159,9 @@ class Processes(Engine):
         with self.accelerator.autocast():
             return scorer(batch, temperature, entropy_grad)
 
-    def norm(self, gradient: Tensor) -> Tensor:
-        norm = gradient.norm()
-        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    def norms(self, gradients: list[Tensor]) -> Tensor:
+        norms = [gradient.norm() for gradient in gradients]
+        return torch.stack([norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms])
 
     # ---- what only all of them know ----------------------------------------------------------------------------------------
     def total(self, numbers: Tensor) -> Tensor:
@@ -183,6 +183,12 @@ class Processes(Engine):
 
     def wait(self) -> None:
         self.accelerator.wait_for_everyone()
+
+    def form_group(self) -> None:
+        """A process group also where there is one process."""
+        if not dist.is_initialized():
+            backend = "nccl" if self.accelerator.device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # pyright: ignore
 
     def close(self) -> None:
         """The wrappers go first: one that outlives its process group takes that along while it holds the interpreter's lock,

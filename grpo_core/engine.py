@@ -28,6 +28,10 @@ class Engine:
         """The frozen reference, likewise; `policy` is the prepared one."""
         return reference
 
+    def prepare_optimizer(self, policy: Policy, optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.Optimizer:
+        """The optimizer over the prepared policy, as `update` steps it."""
+        return optimizer
+
     def score(self, policy: Policy, batch: Batch, temperature: float, entropy_grad: bool = False, last: bool = True) -> Scored:
         """`logprobs.score_tokens`, through whatever the weights are wrapped in. Gradients add up over the micro-batches of
         an optimizer step; behind the backward pass of the `last` one they are the sum over all processes."""
@@ -45,9 +49,26 @@ class Engine:
         """The list of every process, end to end, in their order."""
         return value
 
-    def norm(self, gradient: Tensor) -> Tensor:
-        """L2 norm of a whole gradient, of which this process may hold a part."""
-        return gradient.norm()
+    def backward(self, policy: Policy, loss: Tensor) -> None:
+        """Adds the loss's gradient to the policy's."""
+        loss.backward()
+
+    def gradients(self, policy: Policy) -> dict[str, Tensor]:
+        """The gradient of each parameter that has one, or the part that this process holds."""
+        return {name: p.grad for name, p in policy.model.named_parameters() if p.grad is not None}
+
+    def norms(self, gradients: list[Tensor]) -> Tensor:
+        """L2 norm of each whole gradient, of which this process may hold a part."""
+        return torch.stack([gradient.norm() for gradient in gradients])
+
+    def update(self, policy: Policy, optimizer: torch.optim.Optimizer, max_norm: float, norm: Tensor) -> bool:
+        """Steps where the gradients' norm over all of them is finite, clipped at `max_norm` (0 = never). Says whether."""
+        if not norm.isfinite():
+            return False
+        if max_norm and norm + 1e-6 > max_norm:  # else torch would multiply each of them by 1
+            torch.nn.utils.clip_grads_with_norm_(policy.model.parameters(), max_norm, norm)
+        optimizer.step()
+        return True
 
     def agreed(self, value: Any) -> Any:
         """What the first process found, for all of them."""

@@ -51,6 +51,9 @@ def update_metrics(trace: StepTrace, engine: Engine) -> dict[str, float]:
         for name in ("kl", "entropy", "clip_fraction", "ratio_mean"):
             total, count = numbers.get(name, (0.0, 0))
             numbers[name] = (total + summary[name] * tokens, count + tokens)
+    assert trace.batch.sampler_logprobs is not None  # of a rollout
+    gap = (trace.known(trace.old_logprobs) - trace.batch.sampler_logprobs).abs()[mask]
+    numbers["sampler_gap"] = (float(gap.sum()), len(gap))  # nats between the log-probs of trainer and sampler
     applied = sum(update.applied for update in trace.updates)
     norm = sum(update.grad_norm for update in trace.updates) / updates
     tokens = engine.total(torch.tensor([float(mask.sum())])).item()

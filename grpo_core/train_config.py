@@ -16,6 +16,7 @@ from .config import Recipe
 from .convention import part, tuples
 from .presets import preset
 from .rules import MAX_PROMPTS, MAX_ROWS, RULES, number, one_of, whole, yes_or_no
+from .samplers import SAMPLERS
 from .tasks import REWARDS
 
 SCHEDULES = {  # share of the way from the end of the warm-up to the last step -> factor of the learning rate
@@ -23,9 +24,8 @@ SCHEDULES = {  # share of the way from the end of the warm-up to the last step -
     "linear": lambda done: 1.0 - done,
     "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
 }
-SCORING, DTYPES, SHARDING, REFERENCES = (
-    ("auto", "packed", "padded"), ("float32", "bfloat16", "float64"), ("replicate", "shard"), ("start", "none")
-)  # fmt: skip
+SCORING, DTYPES, REFERENCES = ("auto", "packed", "padded"), ("float32", "bfloat16", "float64"), ("start", "none")
+SHARDING = ("replicate", "shard", "zero1", "zero2", "zero3")
 
 
 def _texts(value: Any) -> bool:
@@ -65,6 +65,10 @@ TRAIN_RULES = (
     ("lora_alpha", "above 0, at most 100000", number(0, 1e5, open_low=True)),
     ("lora_targets", "names of linear layers, or all-linear", lambda v: _texts(v) and bool(v)),
     ("sharding", ", ".join(SHARDING), one_of(SHARDING)),
+    ("sampler", ", ".join(SAMPLERS), one_of(SAMPLERS)),
+    ("vllm_url", "http://HOST:PORT of a vLLM server", lambda v: _text(v) and (v == "" or v.startswith(("http://", "https://")))),
+    ("vllm_weights", "a folder that the server sees too; empty = vllm in out", _text),
+    ("vllm_timeout", "above 0 seconds", number(0, 1e6, open_low=True)),
     ("threads", "a whole number from 0 (torch's own choice) to 1024", whole(0, 1024)),
     ("reward_timeout", "above 0 seconds", number(0, 1e6, open_low=True)),
     ("out", "a folder", lambda v: _text(v) and v != ""),
@@ -108,7 +112,11 @@ class TrainConfig(Recipe):
     lora_rank: int = 0
     lora_alpha: float = 32.0
     lora_targets: tuple[str, ...] = ("all-linear",)
-    sharding: str = "replicate"  # every process holds all weights, or a share of them (fully_shard)
+    sharding: str = "replicate"  # every process holds all weights, or a share of them (fully_shard); zero1 … zero3: DeepSpeed
+    sampler: str = "own"  # or transformers' continuous batching, or a vLLM server
+    vllm_url: str = ""
+    vllm_weights: str = ""  # where the server reads new weights from: a folder of this run's own
+    vllm_timeout: float = 1800.0  # seconds that the server may take for the rows of one prompt, or to read new weights
     threads: int = 0
     reward_timeout: float = 60.0  # seconds that the reward functions may take for the rows of one step
     # ---- what is kept ---------------------------------------------------------------------------------------------
@@ -139,10 +147,26 @@ class TrainConfig(Recipe):
             raise ValueError("prompts: found none, needed where data is 'prompts'")
         if self.warmup_steps >= self.steps:
             raise ValueError(f"warmup_steps: found {self.warmup_steps}, allowed: below the {self.steps} steps")
+        if self.sampler != "own":
+            self._check_sampler()
         if self.trace_steps:
             self._check_lesson()
         if late := [step for step in self.trace_steps if step >= self.steps]:
             raise ValueError(f"trace_steps: found {late[0]}, allowed: 0 to {self.steps - 1}")
+
+    def _check_sampler(self) -> None:
+        """Another engine draws from the whole vocabulary: behind top-k and top-p it says no log-probs over all of it."""
+        for name, whole_vocabulary in (("top_k", 0), ("top_p", 1)):
+            if (value := getattr(self, name)) != whole_vocabulary:
+                raise ValueError(
+                    f"{name}: found {value} with sampler {self.sampler!r}, allowed: {whole_vocabulary}, or sampler 'own'"
+                )
+        if self.sampler == "vllm" and not self.vllm_url:
+            raise ValueError("vllm_url: found '', needed where sampler is 'vllm' (http://HOST:PORT)")
+        if self.sampler == "continuous_batching":
+            for name, plain in (("autocast", False), ("sharding", "replicate")):
+                if (value := getattr(self, name)) != plain:
+                    raise ValueError(f"sampler: found {self.sampler!r} with {name} {value}, allowed: own, vllm")
 
     def _check_lesson(self) -> None:
         """A lesson holds few rows, whole weights, one minibatch, and reward functions that it knows by name."""

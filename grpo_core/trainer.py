@@ -24,6 +24,7 @@ from .policy import AdaptersOff, Policy
 from .rewards import Rewards
 from .rollout import draws_of, rows_of, sample, to_batch, widened
 from .run_metrics import reward_metrics, update_metrics
+from .samplers import SAMPLERS
 from .snapshot import save_snapshot
 from .step import grpo_step, make_optimizer, rewards_after_edits
 from .train_config import TrainConfig
@@ -57,6 +58,7 @@ class Trainer:
         if config.minibatches > rows:
             raise ValueError(f"minibatches: found {config.minibatches}, allowed: at most the {rows} rows of a process")
         self.config, self.engine, self.step = config, engine, 0
+        self.sampler = SAMPLERS[config.sampler](config, engine)
         self.prompts = load_prompts(config)
         self.eval_prompts = load_prompts(config, config.eval_data) if config.eval_data else self.prompts
         self.rewards = Rewards(config.reward_functions, self.prompts, config.reward_timeout)
@@ -70,12 +72,14 @@ class Trainer:
         self.policy = engine.prepare(self.policy, config)
         self.reference = engine.prepare_reference(self.reference, self.policy, config)
         self.optimizer = make_optimizer(self.policy, config, config.weight_decay)
+        self.optimizer = engine.prepare_optimizer(self.policy, self.optimizer, config)
         self.notes = self.rewards.failures  # lines about what went wrong on the way and did not stop the run
         self.scoring: Scoring | None = None
         self.best = -float("inf")
         if checkpoint:
             self._go_on(checkpoint)
         self._refuse_long_prompts()
+        self.sampler.prove(self.policy, self.step)
 
     def _load(self, policy: Policy | None, checkpoint: Checkpoint | None) -> tuple[Policy, Policy | None]:
         config, dtype, kl = self.config, getattr(torch, self.config.dtype), needs_reference(self.config)
@@ -184,8 +188,9 @@ class Trainer:
         prompts = self._share(list(range(len(rows) * self.engine.processes)))
         places = [prompt * size + place for prompt in prompts for place in range(size)]
         draws = draws_of(config, len(places) * self.engine.processes)[places]
-        with self.engine.whole_weights(self.policy):
-            rollout = sample(self.policy, config.prompts, config, (rewards or self.rewards).of_rows(rows), draws)
+        scores = (rewards or self.rewards).of_rows(rows)
+        with self.sampler.following(self.policy, self.step):
+            rollout = sample(self.policy, config.prompts, config, scores, draws, self.sampler.generate)
         widths = [self.engine.most(mask.shape[1]) for mask in (rollout.prompt_mask, rollout.completion_mask)]
         return widened(rollout, widths[0], widths[1], self.policy.pad_id)
 

@@ -1,6 +1,7 @@
 """Lesson 13: d loss/d log-prob per token, d loss/d logits of one row, norms per layer. Explains step._update."""
 
 from grpo_core import closed_forms, step
+from grpo_core.engine import Engine
 
 from .absent import lacking, said
 from .components import chart, vocab_bars
@@ -64,7 +65,8 @@ def source(context: Context) -> list[dict]:
     if recipe.surrogate in closed_forms.SURROGATE_SLOPE:
         written = [whole(closed_forms.SURROGATE_SLOPE[recipe.surrogate]), whole(closed_forms.policy_logprob_grad)]
     return [
-        assignment(step._update, "logprob_grad"), *written, whole(closed_forms.closed_form_logit_grad), whole(step.grad_norms),
+        assignment(step._update, "logprob_grad"), *written, whole(closed_forms.closed_form_logit_grad),
+        whole(Engine.norms), assignment(step._apply, "norm"),
     ]  # fmt: skip
 
 

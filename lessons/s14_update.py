@@ -1,13 +1,14 @@
-"""Lesson 14: before and after on the same tokens, and what the new weights sample. Explains step._apply."""
+"""Lesson 14: before and after on the same tokens, and what the new weights sample. Explains Engine.update."""
 
 from grpo_core import explain, step
+from grpo_core.engine import Engine
 
 from .components import table, text
 from .figures import completion_positions, lines_table, row_label, strip
 from .lesson import Context
 from .numbers import sign
 from .quantities import tensor_of
-from .source import assignment, whole
+from .source import whole
 
 slug = "update"
 tensors = ("logprobs_before", "logprobs_after", "logprob_change", "row_change")
@@ -67,7 +68,7 @@ def again(context: Context) -> dict:
 
 
 def source(context: Context) -> list[dict]:
-    return [whole(step.make_optimizer), whole(explain.update_effect), assignment(step._apply, "finite")]
+    return [whole(step.make_optimizer), whole(explain.update_effect), whole(Engine.update)]
 
 
 def check(context: Context, answer: str) -> bool:

@@ -54,7 +54,7 @@ def test_the_traced_step_is_a_plain_training_loop(policy, rollout, recipe, optim
     if optimizer == "sgd":
         stepper = torch.optim.SGD(parameters, lr=recipe.learning_rate)
     else:
-        stepper = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.0)
+        stepper = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.0, fused=True)
     with torch.no_grad():
         ref = score_tokens(policy, batch, recipe.temperature).logprobs
         old = score_tokens(copy, batch, recipe.temperature).logprobs

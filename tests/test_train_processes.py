@@ -1,13 +1,15 @@
-"""A run shared by two real processes is the run of one: replicated or sharded, whatever looks across rows."""
+"""A run shared by two real processes is the run of one: replicated or sharded, by torch or DeepSpeed, whatever looks across
+rows."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-from many_processes import CASES
+from many_processes import CASES, STAGES
 from peers import require
-from processes import torchrun
+from processes import started, torchrun
 from safetensors.torch import load_file
 
 from grpo_core.__main__ import main
@@ -37,23 +39,59 @@ def found(tmp_path_factory):
     return {name: second[name] | first[name] for name in first}
 
 
-@pytest.mark.parametrize("name", CASES)
+def case_of(found: dict, name: str) -> dict:
+    if name.startswith("zero"):
+        require("deepspeed")
+    assert "error" not in found[name], found[name]["error"]
+    return found[name]
+
+
+def gap(one: dict, two: dict) -> float:
+    """Largest difference of tensors by name; tied weights are there once."""
+    assert one.keys() - two.keys() <= {"lm_head.weight"}
+    return max(float((one[key] - two[key]).abs().max()) for key in two)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("zero")])
 def test_two_processes_do_what_one_does_in_fp64(found, name):
-    case = found[name]
-    assert "error" not in case, case["error"]
+    case = case_of(found, name)
     one, two = case["one"], case["two"]
     assert one["texts"] == two["texts"] and one["packed"] == two["packed"] == (CASES[name].get("scoring") == "packed")
     if name != "dropped groups and minibatches":  # which of the kept rows share a minibatch depends on the processes
         # packed rows go through RMSNorms in fp32, in packs that differ
         limit = 1e-8 if name == "packed" else 1e-10
-        assert one["weights"].keys() - two["weights"].keys() <= {"lm_head.weight"}  # tied: once is enough
-        assert max(float((one["weights"][key] - two["weights"][key]).abs().max()) for key in two["weights"]) <= limit
+        assert gap(one["weights"], two["weights"]) <= limit
         for left, right in zip(one["metrics"], two["metrics"], strict=True):
             assert left == pytest.approx(right, abs=1e-6)  # rewards are fp32
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("zero")])
+def test_deepspeed_in_two_processes_does_what_torch_does_in_one(found, name):
+    case = case_of(found, name)
+    one, two = case["one"], case["two"]
+    assert one["texts"] == two["texts"] and one["packed"] == two["packed"] == (CASES[name].get("scoring") == "packed")
+    assert gap(one["weights"], two["weights"]) <= 1e-5
+    moments, others = one["optimizer"]["state"], two["optimizer"]["state"]
+    assert moments.keys() == others.keys() and all(gap(moments[number], others[number]) <= 1e-6 for number in moments)
+    for left, right in zip(one["metrics"], two["metrics"], strict=True):
+        assert left == pytest.approx(right, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if name.startswith("zero") and "steps" in case])
+def test_a_run_with_deepspeed_goes_on_bit_for_bit(found, name):
+    case = case_of(found, name)
+    whole, again = case["two"], case["resumed"]
+    assert again["metrics"] == whole["metrics"][1:] and again["texts"] == whole["texts"][1:]
+    assert gap(whole["weights"], again["weights"]) == 0.0
+    states, others = (run["optimizer"]["state"] for run in (whole, again))
+    assert len(states) == len(whole["optimizer"]["param_groups"][0]["params"]) and states.keys() == others.keys()
+    for number, state in states.items():
+        assert set(state) == {"step", "exp_avg", "exp_avg_sq"} and float(state["step"]) == 4.0  # 2 steps, 2 minibatches
+        assert all(torch.equal(value, others[number][key]) for key, value in state.items())
+
+
 def test_the_weights_have_moved_and_processes_dropped_different_numbers_of_groups(found):
-    weights = [case["two"]["weights"] for case in found.values()]
+    weights = [case["two"]["weights"] for name, case in found.items() if "adapters" not in name]
     assert len({float(w["model.layers.0.self_attn.q_proj.weight"].sum()) for w in weights}) > len(weights) // 2
     dropped = found["dropped groups"]["two"]["dropped"]
     assert dropped[0] != dropped[1] and sum(dropped) == found["dropped groups"]["one"]["dropped"][0]
@@ -89,6 +127,26 @@ def test_the_command_in_two_processes_leaves_what_one_leaves(alone, tmp_path, sh
     assert lines(alone / "samples.jsonl") == lines(tmp_path / "samples.jsonl")
 
 
+def test_one_process_is_enough_for_deepspeed(tmp_path):
+    """Under autocast: the products are the same ones, in bfloat16, so the weights are too."""
+    require("deepspeed")
+    settings = SETTINGS | {"dtype": "float32", "autocast": "true", "steps": 2, "eval_every": 0}
+
+    def run(out: str, *more: str, **changes):
+        given = [f"--set={name}={value}" for name, value in (settings | {"out": tmp_path / out} | changes).items()]
+        return started(["train", *more, *given], tmp_path / f"{out}.log")
+
+    def ended(out: str, process) -> Path:
+        process.join(60)
+        assert process.exitcode == 0, (tmp_path / f"{out}.log").read_text(encoding="utf-8")
+        return tmp_path / out / "checkpoint-00000002" / "model" / "model.safetensors"
+
+    plain, first = run("plain"), run("zero", sharding="zero3", steps=1)
+    ended("zero", first)
+    last = ended("zero", run("zero", "--resume", sharding="zero3"))
+    assert gap(load_file(ended("plain", plain)), load_file(last)) <= 1e-5
+
+
 # ---- refused ---------------------------------------------------------------------------------------------------------------
 class Two(Engine):
     """What a trainer is told where two processes share a run."""
@@ -112,3 +170,27 @@ def test_one_process_has_nothing_to_share(capsys, tmp_path):
     assert main(["train", "--set=sharding=shard", f"--set=out={tmp_path / 'out'}"]) == 2
     said = "sharding: found 'shard' with one process, allowed: replicate, or start with torchrun"
     assert capsys.readouterr().err.strip() == said and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"sharding": "zero1", "dtype": "float64"}, "sharding: found 'zero1' with dtype float64, allowed: float32"),
+        ({"sharding": "zero2", "dtype": "bfloat16"}, "sharding: found 'zero2' with dtype bfloat16, allowed: float32"),
+        ({"sharding": "zero3", "lora_rank": 2}, "sharding: found 'zero3' with lora_rank, allowed with adapters: replicate,"),
+    ],
+)
+def test_what_deepspeed_cannot_share_out_is_refused_in_one_line(settings, said, capsys, tmp_path):
+    require("deepspeed")
+    assert main(["train", *(f"--set={name}={value}" for name, value in settings.items()), f"--set=out={tmp_path / 'out'}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(said) and error.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("sharding", STAGES)
+def test_without_deepspeed_the_package_is_named(sharding, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "deepspeed", None)
+    monkeypatch.delitem(sys.modules, "grpo_core.zero", raising=False)
+    assert main(["train", f"--set=sharding={sharding}"]) == 2
+    said = f"sharding: found '{sharding}', which needs the package deepspeed (pip install deepspeed)"
+    assert capsys.readouterr().err.strip() == said

@@ -21,14 +21,14 @@ from ..trainer import StepRecord, Trainer
 # What may change when a run goes on: nothing of it moves a weight. `steps` only where no schedule depends on it.
 FREE = (
     "out", "checkpoint_every", "keep_checkpoints", "eval_every", "eval_data", "eval_prompts", "sample_every", "capture_every",
-    "trace_steps", "trackers", "reward_timeout",
+    "trace_steps", "trackers", "reward_timeout", "vllm_url", "vllm_weights", "vllm_timeout",
 )  # fmt: skip
 
 
 def engine_of(config: TrainConfig) -> Engine:
     """Many processes, a GPU, mixed precision and trackers go through accelerate; else there is just this process."""
     many = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    if not (many or torch.cuda.is_available() or config.autocast or config.trackers or config.sharding == "shard"):
+    if not (many or torch.cuda.is_available() or config.autocast or config.trackers or config.sharding != "replicate"):
         return LOCAL
     try:
         from ..distributed import Processes
@@ -36,7 +36,15 @@ def engine_of(config: TrainConfig) -> Engine:
         raise ValueError(
             "train: several processes, a GPU, autocast and trackers need accelerate: pip install accelerate"
         ) from error
-    return Processes(config)
+    if not config.sharding.startswith("zero"):
+        return Processes(config)
+    try:
+        from ..zero import Zero
+    except ImportError as error:
+        raise ValueError(
+            f"sharding: found {config.sharding!r}, which needs the package deepspeed (pip install deepspeed)"
+        ) from error
+    return Zero(config)
 
 
 def start_of(config: TrainConfig, resume: bool, say) -> Checkpoint | None:
