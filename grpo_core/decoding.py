@@ -74,10 +74,10 @@ class FewRowsLinear(torch.nn.Linear):
     first where rows are few: it takes twice as long as this for 8 rows."""
 
     def forward(self, input: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
-        layout = _LAYOUTS.get(self)
-        rows = input.numel() // max(1, input.shape[-1])
-        plain = layout is None or rows > FEW or input.dtype != torch.float32 or torch.is_grad_enabled()
-        if plain or torch.is_autocast_enabled("cpu"):
+        layout = None if torch.is_grad_enabled() else _LAYOUTS.get(self)
+        if layout is None or input.numel() > FEW * self.in_features or input.dtype != torch.float32:
+            return super().forward(input)
+        if torch.is_autocast_enabled("cpu"):
             return super().forward(input)
         return torch.ops.mkldnn._linear_pointwise(input, layout, self.bias, "none", [], "")
 

@@ -144,14 +144,15 @@ def generate_tokens(
     row_mask = prompt_mask.repeat_interleave(times, 0)
     for column in range(recipe.max_completion_length):
         step_logprobs = log_softmax(policy.project(hidden), recipe.temperature)
-        if step_logprobs.isnan().any():
-            raise ValueError(f"model: {policy.name!r} gives logits that are not finite; have its weights run away?")
         filtered = filters(ids, step_logprobs)  # pyright: ignore[reportArgumentType]  # its annotation knows LongTensor alone
+        mass = filtered.exp().sum(-1)
+        if mass.isnan().any():
+            raise ValueError(f"model: {policy.name!r} gives logits that are not finite; have its weights run away?")
         chosen = pick(filtered.softmax(-1), draws[rows, column])
         ids[rows, column] = torch.where(alive, chosen, policy.pad_id)
         mask[rows, column] = alive
         logprobs[rows, column] = alive * gather(step_logprobs, chosen)
-        kept[rows, column] = alive * filtered.exp().sum(-1).clamp(max=1.0)
+        kept[rows, column] = alive * mass.clamp(max=1.0)
         row_mask = torch.cat([row_mask, alive.unsqueeze(1)], dim=1)
         alive = alive & ~torch.isin(chosen, eos)
         if not alive.any() or column + 1 == recipe.max_completion_length:

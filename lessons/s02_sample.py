@@ -52,7 +52,7 @@ def finish(context: Context, row: int) -> str | None:
 
 
 def source(context: Context) -> list[dict]:
-    return [assignment(generate_tokens, name) for name in ("logprobs", "chosen", "kept", "alive")]
+    return [assignment(generate_tokens, name) for name in ("logprobs", "chosen", "mass", "kept", "alive")]
 
 
 def check(context: Context, answer: str) -> bool:

@@ -23,6 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from builders import byte_tokenizer  # noqa: E402
 
 from grpo_core import Policy, score_tokens  # noqa: E402
+from grpo_core.blocks import BLOCK_COST  # noqa: E402
+from grpo_core.decoding import read_few_rows_well  # noqa: E402
 from grpo_core.rollout import generate  # noqa: E402
 from grpo_core.scale import Estimate, estimate  # noqa: E402
 from grpo_core.train_config import TrainConfig  # noqa: E402
@@ -52,8 +54,11 @@ def config_of(point: dict[str, int]) -> TrainConfig:
 
 
 def policy_of(point: dict[str, int]) -> Policy:
-    policy = Policy(LlamaForCausalLM(model_of(point)), byte_tokenizer(), "random")
+    model = LlamaForCausalLM(model_of(point))
+    read_few_rows_well(model)  # as `load_policy` does
+    policy = Policy(model, byte_tokenizer(), "random")
     policy.reorders_cache = policy.packed = True
+    policy.block_cost = BLOCK_COST["cpu"]
     policy.eos_ids = frozenset({point["vocabulary"]})  # never drawn: every row is as long as it may be
     return policy
 
