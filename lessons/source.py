@@ -28,10 +28,14 @@ def assignment(function: Callable, name: str) -> dict:
     file, lines, first = _place(function)
     tree = ast.parse(textwrap.dedent("".join(lines)))
     found = [node for node in ast.walk(tree) if _gives(node, name)]
-    if found:  # of several, the last: the first ones only prepare
-        node = max(found, key=lambda node: (isinstance(node, ast.Assign), node.lineno))
+    if found:  # of several, the last: the first ones only prepare; where all change at once, rows have only been dropped
+        node = max(found, key=lambda node: (isinstance(node, ast.Assign), not _several(node), node.lineno))
         return _excerpt(file, lines, first, node.lineno, node.end_lineno or node.lineno)
     raise LookupError(f"{function.__name__} never assigns {name}")
+
+
+def _several(node: ast.AST) -> bool:
+    return isinstance(node, ast.Assign) and any(isinstance(target, ast.Tuple) for target in node.targets)
 
 
 def _gives(node: ast.AST, name: str) -> bool:

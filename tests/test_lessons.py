@@ -11,7 +11,7 @@ import pytest
 from displayed import expected, numbers_in, settings_for
 
 import lessons
-from grpo_core import CHECKS, Recipe
+from grpo_core import CHECKS, Recipe, rollout
 from grpo_core.presets import PRESETS
 from lessons import BY_SLUG, LESSONS, badges, choice, prose, source, view
 from lessons.lesson import Selection
@@ -192,6 +192,11 @@ def test_source_lines_are_the_ones_that_run(base):
             text = Path(excerpt["file"]).read_text("utf-8").splitlines()
             first = excerpt["code"].splitlines()[0].strip()
             assert first in text[excerpt["line"] - 1], (lesson.slug, excerpt["file"], excerpt["line"])
+
+
+def test_a_token_is_picked_where_the_lesson_says_so_and_not_where_finished_rows_are_dropped():
+    shown = [source.assignment(rollout.generate_tokens, name)["code"] for name in ("chosen", "alive")]
+    assert shown == ["chosen = pick(filtered.softmax(-1), draws[rows, column])", "alive = alive & ~torch.isin(chosen, eos)"]
 
 
 def test_an_assignment_that_does_not_exist_is_an_error():
