@@ -36,8 +36,8 @@ class OnePage:
 
     def wire(self, page: gr.Blocks, events: Mapping[str, Callable]) -> None:
         """`events`: of the component -> a function of (what was sent, wanted)."""
-        for listen in (page.load, self.back.click):
-            self.then_run(listen(self._opening, self.address, self.all, js=ADDRESS, **QUICK))
+        for listen in (page.load, self.back.click):  # a "forward" that comes while "back" is answered counts
+            self.then_run(listen(self._opening, self.address, self.all, js=ADDRESS, trigger_mode="always_last", **QUICK))
         for name, handler in events.items():
             self.then_run(getattr(self.drawing, name)(event(handler), self.wanted, self.all, **MANY))
 

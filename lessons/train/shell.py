@@ -54,8 +54,9 @@ class TrainPage:
 
     def wire(self, page: gr.Blocks) -> None:
         everything = [self.wanted, self.visitor, self.nav, self.train, self.side]
+        opened = {"js": OPENED, "trigger_mode": "always_last", **QUICK}  # a "forward" while "back" is answered counts
         for listen in (page.load, self.back.click):
-            listen(opening(self.lang), [self.address, self.visitor], everything, js=OPENED, **QUICK)
+            listen(opening(self.lang), [self.address, self.visitor], everything, **opened)
         acts = {"inputs": [self.visitor, self.wanted], "trigger_mode": "multiple", **QUICK}
         self.train.set(event(handlers.change), outputs=[self.wanted, self.nav, self.train], **acts)
         for listen, handler in (

@@ -9,8 +9,13 @@
     return theme ? `${query}${query.includes("?") ? "&" : "?"}__theme=${encodeURIComponent(theme)}` : query;
   };
 
+  let wanted = null; // the lesson that back or forward went to, until its answer is there
+
+  // An answer that was under way when the reader went back belongs to the page that was left: it must not write its address
+  // over the one that Python is about to be asked for.
   L.address = (query, lesson) => {
-    if (typeof query !== "string") return;
+    if (typeof query !== "string" || (wanted && lesson !== wanted)) return;
+    wanted = null;
     const address = location.pathname + L.withTheme(query);
     const push = !restoring && lesson !== history.state?.lesson;
     if (push) history.pushState({ lesson }, "", address);
@@ -18,8 +23,11 @@
     restoring = false;
   };
 
+  L.leaves = () => { wanted = null; }; // the reader asks for something else meanwhile
+
   window.addEventListener("popstate", () => {
     restoring = true;
+    wanted = history.state?.lesson ?? null;
     const host = document.getElementById("lessons-back");
     (host?.matches("button") ? host : host?.querySelector("button"))?.click();
   });

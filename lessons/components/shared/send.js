@@ -14,6 +14,7 @@
   };
 
   L.send = (view, name, data) => {
+    L.leaves();
     const last = waiting[waiting.length - 1];
     if (last && last.view === view && last.name === name && name !== "edit") waiting.pop(); // only the newest counts
     waiting.push({ view, name, data: { ...data, at: Date.now() } });
