@@ -28,10 +28,9 @@ def of_file(batch, name, row, pos, place):
     rows = {"input_ids": batch.row_ids, "attention_mask": batch.row_mask, "completion_mask": batch.row_completion_mask}
     if name in rows:
         return rows[name]()[row, pos]
-    column = None if pos is None else pos - int(batch.token_positions()[0])
     index = {"rewards": (row, place), "reward_weights": (place,), "logits": (row, (pos or 0) - 1, place)}.get(name)
     index = (row,) if name == "advantages" and batch.advantages is not None and batch.advantages.dim() == 1 else index
-    index = (row, column) if name in STORED else index
+    index = (row, pos - int(batch.token_positions()[0])) if name in STORED else index
     whole = getattr(batch, name, None) if index else None
     return None if whole is None else whole[index]
 

@@ -1,10 +1,16 @@
 """Fixtures: a tiny random model in a temporary folder, one rollout of it, one traced step."""
 
+# ruff: noqa: E402 - the environment and the checks are set before what reads them is imported
 import json
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("CI", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start: each has others beside it
+
+import shapes
+
+shapes.install()  # before anything imports grpo_core
 
 import pytest
 import torch
@@ -17,6 +23,22 @@ torch.set_num_threads(1)  # the tensors are tiny: a second thread costs more tha
 
 # Rewards are typed in: a random model is never right. Group 0 has two winners of four, group 1 four different rewards.
 EDITS = ((0, 0, 1.0), (1, 0, 0.0), (2, 0, 0.0), (3, 0, 1.0), (4, 0, 0.5), (5, 0, 0.0), (6, 0, 1.0), (7, 0, 0.25))
+
+
+def pytest_collection_modifyitems(items):
+    """Files that start a browser or processes have few tests and take long: they come first, so that no worker is left with
+    one of them while the others are done (`--no-loadscope-reorder` keeps this order). Then those with the most tests."""
+    files = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    order = sorted(files.values(), key=lambda tests: (not starts_processes(tests[0].module), -len(tests)))
+    items[:] = [item for tests in order for item in tests]
+
+
+def starts_processes(module):
+    """Whether the module imports one of these, or something out of it."""
+    origins = {getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(module).values()}
+    return not origins.isdisjoint(("browser", "processes", "subprocess"))
 
 
 @pytest.fixture(autouse=True)
@@ -41,16 +63,23 @@ def browser():
         yield started
 
 
-@pytest.fixture(scope="module")
-def address(browser):
-    """A running app; the same model is loaded here, to compare with what it shows."""
-    from browser import running_app
+@pytest.fixture(scope="session")
+def server():
+    """A running app for all files of this worker. What a visitor does stays in their session."""
+    from browser import require_chromium, running_app
 
+    require_chromium()
+    with running_app() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def address(browser, server):
+    """The app's address; the same model is loaded here, to compare with what it shows."""
     from lessons import view
 
     view.start("tiny")
-    with running_app() as url:
-        yield url
+    return server
 
 
 @pytest.fixture(scope="session")

@@ -28,12 +28,15 @@ def from_trace(context: Context, name: str) -> Any | None:
         return getattr(update.terms, name)
     if name in ADVANTAGES:
         return getattr(trace.advantages, name)
-    return {
-        "token_advantages": trace.token_advantages,
-        "old_logprobs": trace.old_logprobs, "ref_logprobs": trace.ref_logprobs, "logprob_grad": update.logprob_grad,
-        "sampler_logprobs": trace.batch.sampler_logprobs, "input_ids": trace.batch.row_ids(), "grad_norm": update.grad_norm,
-        "attention_mask": trace.batch.row_mask(), "loss_mask": trace.batch.trained_mask(), "rewards": trace.advantages.rewards,
+    batch = trace.batch
+    read = {
+        "token_advantages": lambda: trace.token_advantages,
+        "old_logprobs": lambda: trace.old_logprobs, "ref_logprobs": lambda: trace.ref_logprobs,
+        "logprob_grad": lambda: update.logprob_grad, "sampler_logprobs": lambda: batch.sampler_logprobs,
+        "grad_norm": lambda: update.grad_norm, "rewards": lambda: trace.advantages.rewards,
+        "input_ids": batch.row_ids, "attention_mask": batch.row_mask, "loss_mask": batch.trained_mask,
     }.get(name)  # fmt: skip
+    return read and read()
 
 
 def expected(context: Context, name: str, row: int | None, pos: int | None, place: Any) -> str:
