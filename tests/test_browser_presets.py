@@ -76,6 +76,23 @@ def test_back_and_forward_bring_the_preset_the_form_and_the_numbers_back(address
             assert page.locator(".lv-preset .moved").count() == 0
 
 
+def test_a_late_answer_does_not_overwrite_the_address_that_back_went_to(address, browser):
+    with watched_page(browser, viewport=DESKTOP) as page:
+        open_lesson(page, address, "kl")
+        page.click('a[href*="lesson=clip&"]')
+        settled(page, "clip")
+        there = page.evaluate(
+            """() => new Promise((done) => {
+                const left = location.search; // the page that an answer under way is about
+                addEventListener("popstate", () => { Lessons.address(left, "clip"); done(location.search); }, { once: true });
+                history.back();
+            })"""
+        )
+        assert "lesson=kl" in there
+        settled(page, "kl")
+        assert "lesson=kl" in query(page)
+
+
 def test_a_preset_that_there_is_not_is_said_with_the_nearest(address, browser):
     with watched_page(browser, viewport=DESKTOP) as page:
         open_lesson(page, address, "kl", "&preset=trl/gsop")
