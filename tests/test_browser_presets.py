@@ -93,6 +93,23 @@ def test_a_late_answer_does_not_overwrite_the_address_that_back_went_to(address,
         assert "lesson=kl" in query(page)
 
 
+@pytest.mark.parametrize("delay", [0, 30, 100])
+def test_back_and_forward_at_once_end_where_they_were_asked_to(address, browser, delay):
+    with watched_page(browser, viewport=DESKTOP) as page:
+        open_lesson(page, address, "kl")
+        page.click('a[href*="lesson=clip&"]')
+        settled(page, "clip")
+        for first, then, slug in (("back", "forward", "clip"), ("back", None, "kl"), ("forward", "back", "kl")):
+            page.evaluate(f"() => history.{first}()")
+            if then:
+                page.wait_for_timeout(delay)
+                page.evaluate(f"() => history.{then}()")
+            page.wait_for_timeout(600)  # both answers and what follows them
+            settled(page, slug)
+            assert f"lesson={slug}&" in query(page) and page.evaluate("() => history.state.lesson") == slug
+            assert compare(page) >= 20
+
+
 def test_a_preset_that_there_is_not_is_said_with_the_nearest(address, browser):
     with watched_page(browser, viewport=DESKTOP) as page:
         open_lesson(page, address, "kl", "&preset=trl/gsop")
