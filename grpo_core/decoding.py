@@ -1,10 +1,11 @@
-"""What makes one more token cheap on a CPU: a cache with room for it, and weights laid out for a few rows.
+"""What makes one more token cheap on a CPU: a cache with room for it, and weights laid out for a few rows,
+those that read the same input as one.
 
 Both give the numbers of the plain way up to rounding; `load_policy` proves the whole of it on the model at hand.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from weakref import WeakKeyDictionary
@@ -63,8 +64,38 @@ def make_room(cache, tokens: int) -> None:
 
 
 # ---- weights for a few rows ------------------------------------------------------------------------------------------------
-# Beside the modules, not in them: a copy of a model, or its state, never carries a layout that its weights have left behind.
-_LAYOUTS: WeakKeyDictionary[torch.nn.Module, Tensor] = WeakKeyDictionary()
+class Laid:
+    """Weights of linear layers that read the same input, laid out as one: one call multiplies them all.
+
+    Copied or saved with its layers it becomes None: the copy's weights may move on, and their layout would not.
+    """
+
+    def __init__(self, layers: Sequence["FewRowsLinear"]):
+        one = len(layers) == 1
+        biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
+        weights = [layer.weight.detach() for layer in layers]
+        self._sizes = [layer.out_features for layer in layers]
+        self._bias = (biases[0] if one else torch.cat(biases)) if biases else None
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weights[0] if one else torch.cat(weights), None)
+        self._last: tuple[Tensor | None, tuple[Tensor, ...]] = None, ()  # set as one: another thread may sample beside this one
+
+    def product(self, input: Tensor, place: int) -> Tensor:
+        """Of the layer at this place; what its neighbours will ask for with the same tensor is kept until then."""
+        if len(self._sizes) == 1:
+            return self._multiplied(input)
+        seen, products = self._last
+        if seen is not input:
+            products = self._multiplied(input).split(self._sizes, dim=-1)
+            self._last = input, products
+        return products[place]
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return type(None), ()
+
+    def _multiplied(self, input: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise.default(input, self._weight, self._bias, "none", [], "")
+
+
 _USERS: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
@@ -73,13 +104,17 @@ class FewRowsLinear(torch.nn.Linear):
     """A linear layer that reads its weight as `weights_for_few_rows` has laid it out. torch's plain product copies the weight
     first where rows are few: it takes twice as long as this for 8 rows."""
 
+    reads: int | None = None  # the same number as in the layers that read the very same input (`noting_inputs`)
+    laid: Laid | None = None
+    place: int = 0  # in it
+
     def forward(self, input: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
-        layout = None if torch.is_grad_enabled() else _LAYOUTS.get(self)
-        if layout is None or input.numel() > FEW * self.in_features or input.dtype != torch.float32:
+        laid = self.laid
+        if laid is None or torch.is_grad_enabled() or input.numel() > FEW * self.in_features or input.dtype != torch.float32:
             return super().forward(input)
         if torch.is_autocast_enabled("cpu"):
             return super().forward(input)
-        return torch.ops.mkldnn._linear_pointwise(input, layout, self.bias, "none", [], "")
+        return laid.product(input, self.place)
 
 
 def read_few_rows_well(model: torch.nn.Module) -> None:
@@ -91,6 +126,25 @@ def read_few_rows_well(model: torch.nn.Module) -> None:
 
 
 @contextmanager
+def noting_inputs(model: torch.nn.Module) -> Iterator[None]:
+    """Around one forward pass: layers that are handed the same tensor (queries, keys and values, say) get one number."""
+    inputs: list[Tensor] = []  # all of them alive, so that none takes another's identity
+    places: dict[int, int] = {}
+
+    def note(layer: FewRowsLinear, args: tuple[Tensor, ...]) -> None:
+        if args:
+            inputs.append(args[0])
+            layer.reads = places.setdefault(id(args[0]), len(places))
+
+    hooks = [m.register_forward_pre_hook(note) for m in model.modules() if isinstance(m, FewRowsLinear)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
 def weights_for_few_rows(model: torch.nn.Module, tokens: int) -> Iterator[None]:
     """Within it the weights must stay as they are; they are held twice. Nothing is done where too few tokens are to come."""
     layers = [layer for layer in model.modules() if isinstance(layer, FewRowsLinear) and _fits(layer.weight)]
@@ -99,9 +153,10 @@ def weights_for_few_rows(model: torch.nn.Module, tokens: int) -> Iterator[None]:
         return
     with _LOCK:  # where several threads sample from one model, the first lays out and the last clears away
         _USERS[model] = _USERS.get(model, 0) + 1
-        for layer in layers:
-            if layer not in _LAYOUTS:
-                _LAYOUTS[layer] = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
+        for together in _by_input([layer for layer in layers if layer.laid is None]):
+            laid = Laid(together)
+            for place, layer in enumerate(together):
+                layer.place, layer.laid = place, laid
     try:
         yield
     finally:
@@ -109,7 +164,16 @@ def weights_for_few_rows(model: torch.nn.Module, tokens: int) -> Iterator[None]:
             _USERS[model] -= 1
             if not _USERS[model]:
                 for layer in layers:
-                    _LAYOUTS.pop(layer, None)
+                    layer.laid = None
+
+
+def _by_input(layers: Sequence[FewRowsLinear]) -> list[list[FewRowsLinear]]:
+    """Those that one product can serve, together."""
+    found: dict[object, list[FewRowsLinear]] = {}
+    for layer in layers:
+        key = (layer.reads, layer.bias is None) if layer.reads is not None else layer
+        found.setdefault(key, []).append(layer)
+    return list(found.values())
 
 
 def _fits(weight: Tensor) -> bool:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from .decoding import WORTH, make_room, read_few_rows_well, weights_for_few_rows
+from .decoding import WORTH, make_room, noting_inputs, read_few_rows_well, weights_for_few_rows
 from .logprobs import position_ids
 from .policy import Policy, first_line
 
@@ -112,7 +112,8 @@ def _prove_sampling(policy: Policy) -> None:
     who = f"model: {policy.name!r} ({policy.model.config.model_type})"
     ids = torch.arange(10).reshape(2, 5) % policy.vocab_size
     mask = torch.tensor([[True] * 5, [False] * 2 + [True] * 3])
-    whole = policy.hidden(ids, mask)[:, 2:]
+    with noting_inputs(policy.model):
+        whole = policy.hidden(ids, mask)[:, 2:]
     limit = 1e-3 * max(1.0, whole.abs().max().item())
 
     def prove(states: Tensor, expected: Tensor, fault: str) -> None:

@@ -1,14 +1,26 @@
 """A cache with room is the plain cache; a layer for few rows is the plain layer."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from transformers import DynamicCache
+from builders import byte_tokenizer
+from transformers import AutoModelForCausalLM, DynamicCache, GPTNeoXConfig, LlamaConfig, Qwen2Config
 from transformers.cache_utils import DynamicLayer
 
-from grpo_core import decoding
-from grpo_core.decoding import FEW, WORTH, FewRowsLinear, RoomyLayer, make_room, read_few_rows_well, weights_for_few_rows
+from grpo_core import Recipe, decoding, load_policy, sample
+from grpo_core.decoding import (
+    FEW,
+    WORTH,
+    FewRowsLinear,
+    Laid,
+    RoomyLayer,
+    make_room,
+    noting_inputs,
+    read_few_rows_well,
+    weights_for_few_rows,
+)
 
 
 def states(tokens: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -68,10 +80,8 @@ def few_rows_layer(bias: bool = False) -> FewRowsLinear:
 @pytest.fixture
 def products(monkeypatch) -> list[int]:
     """Rows of each product with a weight that was laid out."""
-    seen, original = [], torch.ops.mkldnn._linear_pointwise
-    monkeypatch.setattr(
-        torch.ops.mkldnn, "_linear_pointwise", lambda rows, *rest: seen.append(rows[..., 0].numel()) or original(rows, *rest)
-    )
+    seen, original = [], Laid._multiplied
+    monkeypatch.setattr(Laid, "_multiplied", lambda laid, rows: seen.append(rows[..., 0].numel()) or original(laid, rows))
     return seen
 
 
@@ -115,12 +125,95 @@ def test_a_layout_ends_with_its_last_user_and_never_outlives_its_weights(product
             layer(rows)
             twin = copy.deepcopy(layer)
             twin.weight += 1.0  # trained on
-            assert torch.equal(twin(rows), torch.nn.functional.linear(rows, twin.weight))
+            assert twin.laid is None and torch.equal(twin(rows), torch.nn.functional.linear(rows, twin.weight))
         layer.weight += 1.0
         assert torch.equal(layer(rows), torch.nn.functional.linear(rows, layer.weight))
         with weights_for_few_rows(layer, WORTH):
             torch.testing.assert_close(layer(rows), torch.nn.functional.linear(rows, layer.weight), rtol=1e-6, atol=1e-6)
-    assert products == [3, 3] and layer not in decoding._LAYOUTS
+    assert products == [3, 3] and layer.laid is None
+
+
+class Mixer(torch.nn.Module):
+    """Two layers that read the input, one of them twice; one that reads it but has a bias; one that reads what they made."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.a, self.b, self.d = (torch.nn.Linear(12, size, bias=False) for size in (5, 12, 4))
+        self.c = torch.nn.Linear(12, 6)
+        for layer in self.children():
+            layer.__class__ = FewRowsLinear
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        a, b = self.a(x), self.b(x)
+        return [a, b, self.c(x), self.d(b.relu()), self.a(x)]
+
+
+def test_layers_that_read_the_same_input_are_multiplied_as_one(products):
+    model, rows = Mixer(), torch.randn(3, 12)
+    with torch.no_grad():
+        with noting_inputs(model):
+            expected = model(rows)
+        numbers = [layer.reads for layer in (model.a, model.b, model.c, model.d)]
+        assert numbers[0] == numbers[1] == numbers[2] != numbers[3]
+        with weights_for_few_rows(model, WORTH):
+            for found, wanted in zip(model(rows), expected, strict=True):
+                torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+            assert len(products) == 3  # a with b, c with its bias, d
+            others = torch.randn(2, 12)
+            torch.testing.assert_close(
+                model.b(others), torch.nn.functional.linear(others, model.b.weight), rtol=1e-6, atol=1e-6
+            )
+            torch.testing.assert_close(model.a(rows), expected[0], rtol=1e-6, atol=1e-6)  # not what others left behind
+            twin = copy.deepcopy(model)
+            assert twin.a.laid is None and twin.a.reads == model.a.reads
+
+
+def test_two_threads_read_one_layout_each_its_own_rows():
+    model = Mixer()
+    inputs = [torch.randn(rows, 12) for rows in (1, 2, 3, 4)]
+    with torch.no_grad():
+        with noting_inputs(model):
+            expected = [model(rows) for rows in inputs]
+
+    def run(place: int) -> bool:
+        with torch.no_grad():
+            made = [model(inputs[place]) for _ in range(200)]
+        return all(torch.allclose(f, w, atol=1e-6) for one in made for f, w in zip(one, expected[place], strict=True))
+
+    with weights_for_few_rows(model, WORTH), ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(run, range(4)))
+
+
+def test_a_layer_that_is_called_by_keyword_has_no_number():
+    layer = few_rows_layer()
+    with noting_inputs(layer), torch.no_grad():
+        layer(input=torch.randn(2, 12))
+    assert layer.reads is None
+
+
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+GROUPED = {"num_key_value_heads": 2, "pad_token_id": 0, "eos_token_id": 2}
+
+
+@pytest.mark.parametrize("config", [LlamaConfig(**SIZES, **GROUPED), Qwen2Config(**SIZES, **GROUPED), GPTNeoXConfig(**SIZES)])
+def test_a_model_samples_the_same_with_its_layouts(config, tmp_path, monkeypatch, products):
+    """Queries, keys and values are one product, gate and up another: four a layer instead of seven. GPT-NeoX has its four."""
+    tokenizer = byte_tokenizer()
+    config.vocab_size, config.initializer_range = len(tokenizer), 0.3
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    recipe = Recipe(prompts=("1 + 2 =",), group_size=3, max_completion_length=WORTH)
+    plain = sample(load_policy(str(tmp_path)), recipe.prompts, recipe)
+    assert products == []
+    monkeypatch.setattr(decoding, "LARGE", 1)
+    policy = load_policy(str(tmp_path))
+    products.clear()
+    rollout = sample(policy, recipe.prompts, recipe)
+    assert torch.equal(rollout.completion_ids, plain.completion_ids)
+    torch.testing.assert_close(rollout.sampler_logprobs, plain.sampler_logprobs, rtol=1e-4, atol=1e-4)
+    assert len(products) == (4 * 2 + 1) * plain.completion_ids.shape[1]  # the head is the ninth of each pass
 
 
 @pytest.mark.parametrize("able", [True, False])
