@@ -18,6 +18,7 @@ from .file_view import batch_line, drawable, panels
 from .formula import symbols, with_numbers
 from .lesson import Context, Lesson, Selection
 from .quantities import QUANTITIES, tensor_of
+from .sources import is_kept
 from .trace import Workbench
 
 PAUSE = 0.1  # seconds
@@ -142,7 +143,8 @@ def origin(context: Context) -> str | None:
     if step is None:
         return None
     sampled = "run_rollout" if context.bench.sources[context.recipe.model].rollout(context.recipe) else "run_sampled"
-    return context.html(context.label("run_step", step=step + 1) + " " + context.label(sampled))
+    which = "run_step" if is_kept(context.recipe.model) else "run_step_file"
+    return context.html(context.label(which, step=step + 1, number=step) + " " + context.label(sampled))
 
 
 def side(context: Context, lesson: Lesson, answer: str | None) -> dict[str, Any]:

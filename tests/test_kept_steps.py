@@ -149,6 +149,7 @@ def test_app_starts_with_a_kept_step_as_its_model(bench, tmp_path):
     }
     bare = Visitor().open("?lesson=sample").run()
     assert bare.recipe == first and not bare.picture["notice"]
+    assert "step 3 of a training run</strong>, number 2 in its files" in bare.picture["origin_html"]
     shown = update_metrics(bench.step(first).trace, LOCAL)
     assert shown == {name: metrics[name] for name in shown}
     for settings in ({}, {"group_size": 4}, {"temperature": 0.5}):  # what equals a default comes back from a link as well

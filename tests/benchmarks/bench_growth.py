@@ -24,7 +24,7 @@ from builders import byte_tokenizer  # noqa: E402
 
 from grpo_core import Policy, score_tokens  # noqa: E402
 from grpo_core.blocks import BLOCK_COST  # noqa: E402
-from grpo_core.decoding import read_few_rows_well  # noqa: E402
+from grpo_core.decoding import noting_inputs, read_few_rows_well  # noqa: E402
 from grpo_core.rollout import generate  # noqa: E402
 from grpo_core.scale import Estimate, estimate  # noqa: E402
 from grpo_core.train_config import TrainConfig  # noqa: E402
@@ -56,6 +56,8 @@ def config_of(point: dict[str, int]) -> TrainConfig:
 def policy_of(point: dict[str, int]) -> Policy:
     model = LlamaForCausalLM(model_of(point))
     read_few_rows_well(model)  # as `load_policy` does
+    with noting_inputs(model), torch.no_grad():
+        model(torch.zeros(1, 2, dtype=torch.long))
     policy = Policy(model, byte_tokenizer(), "random")
     policy.reorders_cache = policy.packed = True
     policy.block_cost = BLOCK_COST["cpu"]
