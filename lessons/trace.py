@@ -65,6 +65,7 @@ class ByteCache:
     def __init__(self, limit: int):
         self.limit, self._lock, self._entries = limit, threading.Lock(), OrderedDict[Hashable, Future]()
         self._sizes: dict[Hashable, int] = {}  # of what has been made
+        self._held = 0  # their sum
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
         with self._lock:
@@ -91,14 +92,20 @@ class ByteCache:
         return future.result() if future and future.done() and not future.exception() else None
 
     def _trim(self, newest: Hashable, size: int) -> None:
+        """Only those that go are looked at: there may be many, and hashing a recipe takes its time."""
         with self._lock:
             self._sizes[newest] = size
-            total = sum(self._sizes.values())
-            for key in [key for key in self._entries if key in self._sizes and key != newest]:
-                if total <= self.limit:
+            self._held += size
+            gone, left = [], self._held
+            for key in self._entries:
+                if left <= self.limit:
                     break
-                total -= self._sizes.pop(key)
-                del self._entries[key]
+                if key in self._sizes and key != newest:
+                    gone.append(key)
+                    left -= self._sizes[key]
+            for key in gone:
+                del self._entries[key], self._sizes[key]
+            self._held = left
 
 
 def _require_tokens(rollout: Rollout, recipe: Recipe) -> None:

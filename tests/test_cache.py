@@ -33,6 +33,34 @@ def test_the_oldest_values_go_first_and_the_newest_always_stays():
     assert cache.ready("large") is not None and cache.ready("b") is None
 
 
+class CountedKey:
+    """A key that is dear to hash, as a recipe is."""
+
+    hashed = 0
+
+    def __init__(self, name: int):
+        self.name = name
+
+    def __hash__(self) -> int:
+        CountedKey.hashed += 1
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CountedKey) and self.name == other.name
+
+
+@pytest.mark.parametrize("limit", [10**6, 64 * 100])  # all stay; each one that comes pushes one out
+def test_a_value_more_costs_the_same_however_many_there_are(limit):
+    cache, costs = ByteCache(limit), []
+    for name in range(400):
+        before = CountedKey.hashed
+        assert cache.get(CountedKey(name), lambda: None) is None
+        costs.append(CountedKey.hashed - before)
+    assert max(costs) <= 10, costs
+    kept = [name for name in range(400) if CountedKey(name) in cache._entries]
+    assert kept == (list(range(400)) if limit == 10**6 else list(range(300, 400)))
+
+
 def test_a_failure_reaches_everyone_who_waited_and_is_tried_again():
     cache = ByteCache(1000)
 
