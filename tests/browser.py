@@ -21,6 +21,13 @@ ROOT = Path(__file__).parent.parent
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync".split()
 
+# A page that is left logs that its open streams are cut, which nobody is there to read. (A download only seems to leave it.)
+LEAVING = """addEventListener("beforeunload", () => {
+  const said = console.error;
+  console.error = () => {};
+  setTimeout(() => { console.error = said; }, 1000);
+})"""
+
 NUMBERS = """() => [...document.querySelectorAll('[data-quantity]')].map(e => [
     e.dataset.quantity, e.dataset.row ?? null, e.dataset.pos ?? null,
     e.dataset.token ?? e.dataset.function ?? e.dataset.layer ?? null, e.tagName === 'INPUT' ? e.value : e.textContent])"""
@@ -77,6 +84,7 @@ def running_app(*arguments: str, patience: float = 120, env: dict[str, str] | No
 def watched_page(browser, **options) -> Iterator:
     """A page in a session of its own. Fails on a console error, a page error or a request that leaves the machine."""
     context = browser.new_context(**options)
+    context.add_init_script(LEAVING)
     page, troubles = context.new_page(), []
     page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -93,14 +101,8 @@ def is_local(url: str) -> bool:
 
 
 def open_lesson(page, address: str, slug: str, more: str = "", patience: float = 60_000) -> None:
-    leave(page)
     page.goto(f"{address}?lesson={slug}{more}")
     settled(page, slug, patience)
-
-
-def leave(page) -> None:
-    """Before another address: Gradio's old page logs that its open streams are cut, which nobody is left to read."""
-    page.evaluate("() => { console.error = () => {} }")
 
 
 def settled(page, slug: str, patience: float = 60_000) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import file_batches
 import pytest
 from batch_views import offered
-from browser import compare, free_port, leave, numbers, query, settled, watched_page
+from browser import compare, free_port, numbers, query, settled, watched_page
 
 from lessons import LESSONS, components, link, shell, theme, view
 from lessons.lesson import Selection
@@ -37,7 +37,6 @@ def address(browser):
 
 
 def open_batch(page, address, recipe, slug, **where):
-    leave(page)
     page.goto(address + link.query(recipe, Selection(lesson=slug, **where)))
     settled(page, slug)
 
@@ -124,7 +123,6 @@ def compare_with(page, recipe, before):
 
 def test_a_batch_that_has_gone_is_said(address, browser):
     with watched_page(browser, viewport=DESKTOP) as page:
-        leave(page)
         page.goto(f"{address}?lesson=kl&model=batch-{'0' * 32}")
         page.wait_for_function("() => document.querySelector('.notices')?.textContent.includes('no longer in this server')")
         settled(page, "kl")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from browser import checks_on, compare, leave, open_lesson, query, settled, watched_page
+from browser import checks_on, compare, open_lesson, query, settled, watched_page
 
 from grpo_core import Recipe
 from lessons import LESSONS, link, view
@@ -90,7 +90,6 @@ def test_an_edited_reward_flows_through_and_its_link_brings_it_back(address, bro
             settled(page, slug)
             compare(page, before)
         kept = query(page)
-        leave(page)
         page.reload()
         settled(page, "update")
         assert query(page) == kept

@@ -4,7 +4,7 @@ import csv
 import math
 
 import pytest
-from browser import leave, running_app, settled, watched_page
+from browser import running_app, settled, watched_page
 from golden_batch import LOSSES, write_golden
 
 from grpo_core.presets import PRESETS
@@ -27,7 +27,6 @@ def complete(page):
 
 
 def open_page(page, address, more="", golden=None):
-    leave(page)
     page.goto(f"{address}compare?{SHORT}{more}")
     complete(page)
     if golden:
@@ -58,7 +57,6 @@ def test_the_golden_batch_gives_each_trainer_its_own_loss(address, browser, gold
         assert page.locator(".printed").input_value() == "0.447"
         page.wait_for_selector('.matches [data-match="roll"]', timeout=60_000)
         kept = page.evaluate("() => location.search")
-        leave(page)
         page.reload()
         complete(page)
         assert page.evaluate("() => location.search") == kept and dict(page.evaluate(COLUMN, "loss")) == shown
@@ -155,11 +153,9 @@ def test_a_lesson_and_back_keep_the_step(address, browser):
     with watched_page(browser, viewport=DESKTOP) as page:
         open_page(page, address, "&seed=7&update=0")
         assert "first update" in page.locator(".batch-note").inner_text()
-        leave(page)
         page.click('.pages a:has-text("Learn")')
         settled(page, "kl")
         assert "seed=7" in page.url and "max_completion_length=8" in page.url and "/compare" not in page.url
-        leave(page)
         page.click('.pages a:has-text("Compare")')
         complete(page)
         assert "seed=7" in page.url and "/compare?" in page.url

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from browser import leave, numbers, query, running_app, settled, watched_page
+from browser import numbers, query, running_app, settled, watched_page
 from golden_batch import write_golden
 
 from grpo_core import load_batch, save_batch
@@ -33,7 +33,6 @@ def complete(page, patience=90_000):
 
 
 def open_page(page, address, more=""):
-    leave(page)
     page.goto(f"{address}debug?lang=en{more}")
     complete(page)
 
@@ -80,7 +79,6 @@ def test_a_dropped_file_is_diagnosed_and_every_number_is_its_own(address, browse
             complete(page)
             assert compare(page, batch) > int(batch.trained_mask().sum())
         kept = query(page)
-        leave(page)
         page.reload()
         page.wait_for_selector("#debug-report", timeout=60_000)
         assert query(page) == kept and compare(page, batch)
@@ -103,11 +101,9 @@ def test_an_example_leads_from_its_fault_to_the_lesson_that_shows_it(address, br
         assert "Error" in first.locator(".severity").inner_text()
         chip = first.locator(".chip").first
         row, pos = chip.get_attribute("data-row"), chip.get_attribute("data-pos")
-        leave(page)
         first.locator("a[data-show]").click()
         settled(page, "masks")
         assert f"row={row}" in query(page) and f"pos={pos}" in query(page) and "model=batch-" in query(page)
-        leave(page)
         page.click('.pages a:has-text("Debug")')
         page.wait_for_selector('.finding[data-check="eos_in_mask"]', timeout=60_000)
 

@@ -1,13 +1,12 @@
 """The museum in a real browser: take a bug from the shelf, walk through the lessons, guess, and read the answer."""
 
-from browser import leave, watched_page
+from browser import watched_page
 
 DESKTOP, PHONE = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
 PATIENCE = 90_000
 
 
 def open_exhibit(page, address, slug, more=""):
-    leave(page)
     page.goto(f"{address}museum?exhibit={slug}{more}")
     page.wait_for_selector("article[aria-busy=false] form.guess", timeout=PATIENCE)
 
@@ -46,7 +45,6 @@ def test_a_link_opens_the_answer_and_what_cannot_be_carried_is_said(address, bro
         open_exhibit(page, address, "never-clips", "&told=1&__theme=dark")
         assert page.locator(".panel.answer").get_attribute("data-answer") == "ratio_identically_one"
         assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
-        leave(page)
         page.goto(f"{address}museum?exhibit=cooler")
         page.wait_for_selector(".panel.lacking", timeout=PATIENCE)
         page.click('[data-focus="carry"]')

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from browser import compare, leave, query, running_app, settled, watched_page
+from browser import compare, query, running_app, settled, watched_page
 
 from lessons import link, view
 from lessons.train.runs import FOLDER
@@ -30,7 +30,6 @@ def address(browser, disk):
 
 
 def open_train(page, address, query=""):
-    leave(page)
     page.goto(f"{address}train{query}")
     settled(page, "train")
 
@@ -93,7 +92,6 @@ def test_the_reward_rises_and_a_step_opens_in_lesson_1(address, browser, disk):
 
 def test_lesson_15_is_reached_from_14_and_led_back_from(address, browser):
     with watched_page(browser, viewport=DESKTOP) as page:
-        leave(page)
         page.goto(f"{address}?lesson=update&beta=0.1&max_completion_length=8")
         settled(page, "update")
         page.evaluate("() => { console.error = () => {} }")
@@ -135,7 +133,6 @@ def test_two_visitors_have_runs_of_their_own_and_who_leaves_pauses_theirs(addres
         assert two.evaluate("() => document.scrollingElement.scrollWidth - innerWidth") <= 0
         kept = [page.locator(".open").get_attribute("href").split("-step-")[0] for page in (one, two)]
         assert kept[0] != kept[1]
-        leave(two)
         two.goto(f"{address}compare?lesson=kl&max_completion_length=8")
         two.wait_for_timeout(2500)
         open_train(two, address)
