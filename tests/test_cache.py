@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from lessons.trace import ByteCache, size_of
+from lessons.cache import ByteCache, size_of
 
 
 def test_a_value_is_made_once_however_many_ask_at_the_same_time():

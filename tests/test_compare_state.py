@@ -14,7 +14,7 @@ from lessons import view
 from lessons.compare import handlers, link, source
 from lessons.compare.link import Wanted
 from lessons.lesson import Selection
-from lessons.trace import ByteCache
+from lessons.cache import ByteCache
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -22,7 +22,7 @@ from grpo_core.presets import PRESETS
 from grpo_core.types import Batch
 
 from .. import view
-from ..trace import ByteCache
+from ..cache import ByteCache
 from .link import STEP, Wanted
 
 MAX_FILE_BYTES = 32 * 2**20

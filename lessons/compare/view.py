@@ -10,8 +10,8 @@ from grpo_core.compare import Evaluation, evaluate
 from grpo_core.presets import PRESETS
 
 from .. import pages, prose
+from ..cache import ByteCache
 from ..components import Compare, batch_source, text
-from ..trace import ByteCache
 from . import bridge, link, printed, source, table, tokens
 from .link import STEP, Wanted
 from .source import Source

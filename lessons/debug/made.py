@@ -9,7 +9,7 @@ from grpo_core.batch_view import BatchView, view_of
 from grpo_core.doctor.diagnose import Diagnosis
 
 from .. import prose, view
-from ..trace import ByteCache
+from ..cache import ByteCache
 
 if TYPE_CHECKING:
     from .link import Wanted

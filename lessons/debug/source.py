@@ -19,9 +19,9 @@ from grpo_core.planted import PLANTED
 
 from .. import view
 from ..batches import is_batch
+from ..cache import ByteCache
 from ..compare import source as compare_source
 from ..lesson import Selection
-from ..trace import ByteCache
 from .link import EXAMPLE, EXAMPLES, NONE, STEP, Wanted
 from .made import kept
 

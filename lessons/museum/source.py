@@ -13,8 +13,8 @@ from grpo_core.doctor import Outcome
 from grpo_core.planted import BY_SLUG, Exhibit
 
 from .. import LESSONS, badges, prose, view
+from ..cache import ByteCache
 from ..lesson import Context, Selection
-from ..trace import ByteCache
 from .link import Wanted
 
 ALARMS = ("warning", "error")  # a badge that turns amber, or red
