@@ -11,10 +11,10 @@ from test_compare_page import HOSTILE, SHORT, finished, opened, rows_of, section
 from grpo_core import Recipe
 from lessons import link as lesson_link
 from lessons import view
+from lessons.cache import ByteCache
 from lessons.compare import handlers, link, source
 from lessons.compare.link import Wanted
 from lessons.lesson import Selection
-from lessons.cache import ByteCache
 
 
 @pytest.fixture(scope="module", autouse=True)
