@@ -71,12 +71,12 @@ class Laid:
     """
 
     def __init__(self, layers: Sequence["FewRowsLinear"]):
-        one = len(layers) == 1
         biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
         weights = [layer.weight.detach() for layer in layers]
         self._sizes = [layer.out_features for layer in layers]
-        self._bias = (biases[0] if one else torch.cat(biases)) if biases else None
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weights[0] if one else torch.cat(weights), None)
+        self._bias = torch.cat(biases) if biases else None
+        together = weights[0] if len(weights) == 1 else torch.cat(weights)  # a head is large: not copied for nothing
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(together, None)
         self._last: tuple[Tensor | None, tuple[Tensor, ...]] = None, ()  # set as one: another thread may sample beside this one
 
     def product(self, input: Tensor, place: int) -> Tensor:
