@@ -127,6 +127,16 @@ def test_the_command_in_two_processes_leaves_what_one_leaves(alone, tmp_path, sh
     assert lines(alone / "samples.jsonl") == lines(tmp_path / "samples.jsonl")
 
 
+def test_four_processes_of_one_group_each_do_what_one_does(tmp_path):
+    given = [argument for argument in ARGUMENTS if not argument.startswith(("--set=minibatches", "--set=eval_every"))]
+    assert main(["train", *given, f"--set=out={tmp_path}/one"]) == 0
+    done = torchrun(4, "-m", "grpo_core", "train", *given, f"--set=out={tmp_path}/four")
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    weights = Path("checkpoint-00000003", "model", "model.safetensors")
+    one, four = (load_file(tmp_path / run / weights) for run in ("one", "four"))
+    assert one.keys() == four.keys() and max(float((one[name] - four[name]).abs().max()) for name in one) <= 1e-12
+
+
 def test_one_process_is_enough_for_deepspeed(tmp_path):
     """Under autocast: the products are the same ones, in bfloat16, so the weights are too."""
     require("deepspeed")
