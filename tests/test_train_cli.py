@@ -105,6 +105,26 @@ def test_the_command_says_how_it_scores_what_it_sampled_and_how_far_it_is(tmp_pa
     )
 
 
+def test_flags_capture_batches_and_keep_steps_as_the_settings_do(tmp_path):
+    command = ["train", *(f"--set={name}={value}" for name, value in (SMALL | {"steps": 3, "out": tmp_path}).items())]
+    assert main([*command, "--capture-every", "2", "--trace-step", "0", "--trace-step", "2"]) == 0
+    assert {path.name for path in tmp_path.glob("step-*")} == {"step-00000000", "step-00000002"}
+    assert {path.stem for path in (tmp_path / "batches").iterdir()} == {"step-00000000", "step-00000002"}
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--capture-every", "-1", "capture_every: found -1, allowed: a whole number from 0 (never)"),
+        ("--trace-step", "3", "trace_steps: found 3, allowed: 0 to 1"),
+        ("--trace-step", "-1", "trace_steps: found (-1,), allowed: whole numbers from 0"),
+    ],
+)
+def test_a_wrong_flag_is_refused_as_the_setting_it_stands_for(tmp_path, capsys, flag, value, said):
+    assert main(["train", "--set=steps=2", f"--set=out={tmp_path / 'out'}", f"{flag}={value}"]) == 2
+    assert capsys.readouterr().err == said + "\n" and not (tmp_path / "out").exists()
+
+
 def test_interrupting_is_status_130_and_says_how_to_go_on(tmp_path, capsys, monkeypatch):
     def interrupt(trainer):
         raise KeyboardInterrupt

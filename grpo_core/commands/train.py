@@ -175,12 +175,22 @@ def add(commands: Any) -> None:
     train.add_argument("--config", metavar="FILE.toml", help="settings, one `name = value` per line")
     train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting on top; may be repeated")
     train.add_argument("--resume", action="store_true", help="go on from the newest whole checkpoint in `out`")
+    train.add_argument("--capture-every", metavar="N", help="capture_every: each Nth step's batch as a file for Debug")
+    train.add_argument(
+        "--trace-step",
+        action="append",
+        default=[],
+        metavar="K",
+        help="trace_steps: step K kept for the lessons; may be repeated",
+    )
     train.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit status. Raises ValueError for what cannot be done."""
-    config = from_toml(arguments.config, arguments.set) if arguments.config else from_values({}, arguments.set)
+    settings = arguments.set + ([f"capture_every={arguments.capture_every}"] if arguments.capture_every else [])
+    settings += [f"trace_steps=[{','.join(arguments.trace_step)}]"] if arguments.trace_step else []
+    config = from_toml(arguments.config, settings) if arguments.config else from_values({}, settings)
     started = None
     try:
         started = Run(config, arguments.resume)
