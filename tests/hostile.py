@@ -113,8 +113,11 @@ def tables(folder: Path) -> None:
 def places(folder: Path) -> None:
     os.mkfifo(folder / "pipe.json")
     (folder / "folder.pt").mkdir()
-    for name, target in {"zero.json": "/dev/zero", "loop.json": "loop.json", "memory.json": "/proc/self/mem", "gone.json": "no",
-                         "tty.json": "/dev/tty", "kernel.json": "/proc/kmsg", "to-pipe.json": "pipe.json"}.items():  # fmt: skip
+    links = {
+        "zero.json": "/dev/zero", "loop.json": "loop.json", "memory.json": "/proc/self/mem", "gone.json": "no",
+        "tty.json": "/dev/tty", "kernel.json": "/proc/version", "to-pipe.json": "pipe.json",
+    }  # fmt: skip
+    for name, target in links.items():
         (folder / name).symlink_to(target)
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from grpo_core import diagnose, load_batch, save_batch
 from grpo_core.__main__ import main
-from grpo_core.batch_file.reading import MAPPED_BYTES
+from grpo_core.batch_file.reading import MAPPED_BYTES, read_bytes
 from grpo_core.importers import open_any
 from grpo_core.inputs import LossInputs
 
@@ -66,7 +66,7 @@ def test_time_and_memory_are_bounded(results):
         ("deep.json", "nested too deeply"), ("deep-inside.json", ""), ("lists.json", "lists and objects in one text"),
         ("numbers.json", "commas in one text"), ("twice.json", "'299999': found the name twice"), ("lines.json", "rows"),
         ("large.json", "2147483648 bytes"), ("bomb.parquet", "a parquet file"), ("rows.parquet", "300000 rows"),
-        ("flags.parquet", "unpacks to more than it says"), ("kernel.json", "an empty file"),
+        ("flags.parquet", "unpacks to more than it says"), ("kernel.json", "text that is not JSON"),
         ("large.parquet", "a parquet file of 2147483648 bytes"), ("pipe.json", "something that is not a file"),
         ("zero.json", "something that is not a file"), ("folder.pt", "something that is not a file"),
         ("to-pipe.json", "something that is not a file"), ("loop.json", "a file that cannot be opened"),
@@ -75,6 +75,13 @@ def test_time_and_memory_are_bounded(results):
 )  # fmt: skip
 def test_what_is_said(results, name, message):
     assert message in results[name][0][0], results[name][0][0]
+
+
+def test_a_file_that_has_nothing_to_give_yet_is_empty():
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with os.fdopen(reading, "rb", buffering=0) as file, os.fdopen(writing, "wb"):
+        assert read_bytes(file, 16) == b""
 
 
 def test_convert_leaves_nothing_behind(tmp_path, capsys):
