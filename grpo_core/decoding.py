@@ -65,14 +65,16 @@ def make_room(cache, tokens: int) -> None:
 
 # ---- weights for a few rows ------------------------------------------------------------------------------------------------
 class Laid:
-    """Weights of linear layers that read the same input, laid out as one: one call multiplies them all.
+    """Weights of linear layers that read the same input, laid out as one in the precision of their product: one call
+    multiplies them all.
 
     Copied or saved with its layers it becomes None: the copy's weights may move on, and their layout would not.
     """
 
-    def __init__(self, layers: Sequence["FewRowsLinear"]):
-        biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
-        weights = [layer.weight.detach() for layer in layers]
+    def __init__(self, layers: Sequence["FewRowsLinear"], dtype: torch.dtype):
+        biases = [layer.bias.detach().to(dtype) for layer in layers if layer.bias is not None]
+        weights = [layer.weight.detach().to(dtype) for layer in layers]
+        self.dtype = dtype
         self._sizes = [layer.out_features for layer in layers]
         self._bias = torch.cat(biases) if biases else None
         together = weights[0] if len(weights) == 1 else torch.cat(weights)  # a head is large: not copied for nothing
@@ -93,7 +95,7 @@ class Laid:
         return type(None), ()
 
     def _multiplied(self, input: Tensor) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise.default(input, self._weight, self._bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise.default(input.to(self.dtype), self._weight, self._bias, "none", [], "")
 
 
 _USERS: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
@@ -110,16 +112,21 @@ class FewRowsLinear(torch.nn.Linear):
 
     def forward(self, input: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         laid = self.laid
-        if laid is None or torch.is_grad_enabled() or input.numel() > FEW * self.in_features or input.dtype != torch.float32:
+        if laid is None or torch.is_grad_enabled() or input.numel() > FEW * self.in_features:
             return super().forward(input)
-        if torch.is_autocast_enabled("cpu"):
-            return super().forward(input)
-        return laid.product(input, self.place)
+        return laid.product(input, self.place) if product_dtype(input) == laid.dtype else super().forward(input)
+
+
+def product_dtype(tensor: Tensor) -> torch.dtype:
+    """What a tensor on the CPU is in while it is multiplied: autocast leaves float64 alone."""
+    if torch.is_autocast_enabled("cpu") and tensor.dtype != torch.float64:
+        return torch.get_autocast_dtype("cpu")
+    return tensor.dtype
 
 
 def read_few_rows_well(model: torch.nn.Module) -> None:
     """Plain linear layers of a large model become `FewRowsLinear`, in place; weights and their names stay."""
-    if sum(p.numel() for p in model.parameters()) >= LARGE and lays_out():
+    if sum(p.numel() for p in model.parameters()) >= LARGE and lays_out(torch.float32):
         for module in model.modules():
             if type(module) is torch.nn.Linear:
                 module.__class__ = FewRowsLinear
@@ -154,7 +161,7 @@ def weights_for_few_rows(model: torch.nn.Module, tokens: int) -> Iterator[None]:
     with _LOCK:  # where several threads sample from one model, the first lays out and the last clears away
         _USERS[model] = _USERS.get(model, 0) + 1
         for together in _by_input([layer for layer in layers if layer.laid is None]):
-            laid = Laid(together)
+            laid = Laid(together, product_dtype(together[0].weight))
             for place, layer in enumerate(together):
                 layer.place, layer.laid = place, laid
     try:
@@ -171,22 +178,25 @@ def _by_input(layers: Sequence[FewRowsLinear]) -> list[list[FewRowsLinear]]:
     """Those that one product can serve, together."""
     found: dict[object, list[FewRowsLinear]] = {}
     for layer in layers:
-        key = (layer.reads, layer.bias is None) if layer.reads is not None else layer
+        key = (layer.reads, layer.bias is None, layer.weight.dtype) if layer.reads is not None else layer
         found.setdefault(key, []).append(layer)
     return list(found.values())
 
 
 def _fits(weight: Tensor) -> bool:
-    return weight.device.type == "cpu" and weight.dtype == torch.float32 and type(weight.data) is Tensor
+    return weight.device.type == "cpu" and type(weight.data) is Tensor and lays_out(product_dtype(weight))
 
 
 @cache
-def lays_out() -> bool:
-    """Whether this torch has oneDNN's layouts. They are what its own compiler uses, and have no public name."""
-    weight, rows = torch.arange(12.0).view(3, 4), torch.ones(2, 4)
+def lays_out(dtype: torch.dtype) -> bool:
+    """Whether this torch has oneDNN's layouts, and this processor such products. The layouts are what torch's own compiler
+    uses, and have no public name."""
+    if dtype not in (torch.float32, torch.bfloat16):
+        return False
+    weight, rows, sums = torch.arange(12.0).view(3, 4).to(dtype), torch.ones(2, 4, dtype=dtype), [6.0, 22.0, 38.0]
     try:
         layout = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         found = torch.ops.mkldnn._linear_pointwise(rows, layout, None, "none", [], "")
     except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return False
-    return torch.equal(found, rows @ weight.T)
+    return found.tolist() == [sums, sums]

@@ -97,6 +97,31 @@ def test_few_rows_give_the_plain_products(bias, shape, products):
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_in_bfloat16_read_weights_laid_out_in_bfloat16(weights, bias, products):
+    """Under autocast, or because the weights are. A processor without such products has no such layout: plain ones then."""
+    layer, rows = few_rows_layer(bias).to(weights), torch.randn(3, 12).to(weights)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=weights == torch.float32):
+        expected = layer(rows)
+        with weights_for_few_rows(layer, WORTH):
+            found = layer(rows)
+    assert products == ([3] if decoding.lays_out(torch.bfloat16) else [])
+    assert found.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_a_layout_in_one_precision_is_not_read_in_another(products):
+    layer, rows = few_rows_layer(), torch.randn(3, 12)
+    plain = torch.nn.functional.linear(rows, layer.weight)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16), weights_for_few_rows(layer, WORTH), torch.autocast("cpu", enabled=False):
+            assert torch.equal(layer(rows), plain)
+        with weights_for_few_rows(layer, WORTH), torch.autocast("cpu", torch.bfloat16):
+            assert layer(rows).dtype == torch.bfloat16
+    assert products == []
+
+
 def test_elsewhere_the_layer_is_the_plain_one(products):
     layer, rows = few_rows_layer(), torch.randn(3, 12)
     plain = torch.nn.functional.linear(rows, layer.weight)
@@ -218,7 +243,7 @@ def test_a_model_samples_the_same_with_its_layouts(config, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("able", [True, False])
 def test_only_large_models_change_and_their_weights_keep_their_names(monkeypatch, able):
-    monkeypatch.setattr(decoding, "lays_out", lambda: able)
+    monkeypatch.setattr(decoding, "lays_out", lambda dtype: able)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Embedding(4, 8))
     names = list(model.state_dict())
     read_few_rows_well(model)
@@ -230,4 +255,4 @@ def test_only_large_models_change_and_their_weights_keep_their_names(monkeypatch
 
 
 def test_this_torch_has_the_layouts():
-    assert decoding.lays_out()
+    assert decoding.lays_out(torch.float32) and not decoding.lays_out(torch.float64)

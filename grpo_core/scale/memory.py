@@ -3,7 +3,9 @@ MLP and sdpa attention (Llama, Qwen, Mistral and their like)."""
 
 from dataclasses import dataclass
 
-from ..decoding import LARGE, WORTH
+import torch
+
+from ..decoding import LARGE, WORTH, lays_out
 from ..logprobs import CHUNK_ELEMENTS
 from ..train_config import TrainConfig
 from ..trainer import needs_reference
@@ -11,6 +13,7 @@ from .shape import Parts, Reading, Shape, is_packed, is_sharded
 
 SCORE_CELL = 13  # bytes of a cell [token, vocabulary] while it is scored: log-softmax, mask, exp and product of the entropy
 SAMPLE_CELL = 17  # bytes of a cell [row, vocabulary] while it is sampled: logits, log-probs, probabilities twice, a check
+NUMBERS = {4: torch.float32, 2: torch.bfloat16}  # what a number in the products is, by its bytes
 BUCKET = 50_000_000  # numbers that DeepSpeed sums over the processes, or fetches ahead, at a time
 
 
@@ -33,7 +36,7 @@ class Sampling(Parts):
 
     whole: int  # all weights, where each process holds a share
     casts: int  # weights in bf16 under autocast
-    layout: int  # weights once more, laid out for a few rows (`decoding`)
+    layout: int  # weights once more, laid out for a few rows (`decoding`), where this machine has such products
     cache: int  # keys and values at their full length, one layer's twice
     logits: int  # or the prompts' states, where those are more
 
@@ -149,9 +152,9 @@ def sampling_of(
     cache = cache_of_token(shape, config) * rows * (prompt + completion - 1)
     casts = 2 * (max(shape.layer, shape.head) if config.lora_rank else shape.linear + shape.head)
     prompts = -(-rows // config.group_size) * prompt * number * shape.passing
-    laid_out = (device, config.dtype, config.autocast) == ("cpu", "float32", False) and config.max_completion_length >= WORTH
+    laid_out = device == "cpu" and config.max_completion_length >= WORTH and lays_out(NUMBERS[number])
     return Sampling(
         whole=weight * shape.parameters if is_sharded(config, processes) else 0, casts=casts if weight != number else 0,
-        layout=weight * (shape.linear + shape.head) if laid_out and shape.parameters >= LARGE else 0,
+        layout=number * (shape.linear + shape.head) if laid_out and shape.parameters >= LARGE else 0,
         cache=cache + cache // shape.layers, logits=max(SAMPLE_CELL * rows * shape.vocabulary, prompts),
     )  # fmt: skip
