@@ -15,6 +15,7 @@ from grpo_core import Recipe, grpo_step, load_policy, sample, to_batch
 from grpo_core.memory import keep_freed_memory
 from grpo_core.packing import choose_scoring
 from grpo_core.step import make_optimizer
+from grpo_core.types import Rollout
 
 ROUNDS, ROWS, WIDTH = 3, 8, 64
 PROMPT = (
@@ -30,21 +31,27 @@ RECIPE = Recipe(
 
 
 class Ours:
-    """This package on the prompt."""
+    """This package on the prompt; `bf16`: products in bfloat16, as `autocast = true` has them."""
 
-    def __init__(self):
+    def __init__(self, bf16: bool = False):
         keep_freed_memory()  # as the train command does
+        self.products = partial(torch.autocast, "cpu", torch.bfloat16, enabled=bf16)
         self.policy = load_policy(smollm2())
         rollout = sample(self.policy, RECIPE.prompts, RECIPE)
         print(choose_scoring(self.policy, to_batch(rollout, "prompt_completion"), 1.0).reason)
         self.optimizer = make_optimizer(self.policy, RECIPE)
 
+    def draw(self) -> Rollout:
+        with self.products():
+            return sample(self.policy, RECIPE.prompts, RECIPE)
+
     def sample(self) -> int:
-        return int(sample(self.policy, RECIPE.prompts, RECIPE).completion_mask.sum())
+        return int(self.draw().completion_mask.sum())
 
     def step(self) -> None:
-        rollout = sample(self.policy, RECIPE.prompts, RECIPE)
-        grpo_step(self.policy, None, rollout, RECIPE, self.optimizer, keep_hidden=False)
+        rollout = self.draw()
+        with self.products():
+            grpo_step(self.policy, None, rollout, RECIPE, self.optimizer, keep_hidden=False)
 
 
 class Trls:
