@@ -3,12 +3,14 @@ reasoning-gym, or TRL 1.16 on the same questions in the same order with the same
 
 All weights are trained, fp32, 8 prompts x 8 completions of at most 16 tokens a step, AdamW 1e-5, Dr. GRPO, no KL. Each line is
 CSV: trainer, step, seconds of sampling and training so far, mean reward of the step's samples, their mean length in tokens;
-every 25 steps of ours also the mean reward on the first 32 questions, sampled. `syllogism.csv` beside this file holds a run of
-each, one after the other on two quiet cores (a Xeon with AVX-512): step for step they learn alike, and five steps together are
-first above 0.6 after 63 s here and after 437 s in TRL. What is learned there is the form: one word, and soon the same word
-("No", which is right for 72 % of the questions), after which every group has equal rewards and nothing more is learned. `spell_backward.csv`, 34 minutes of ours beside light other
-work, is a task whose answer is in the question: the share of letters in their place doubles, from 0.055 (ten steps) to 0.11
-after eight minutes, and stays there.
+every 25 steps of ours also the mean reward on the first 32 questions, sampled.
+
+`syllogism.csv` beside this file holds a run of each, one after the other on two quiet cores (a Xeon with AVX-512): step by step
+they learn alike, and five steps together are first above 0.6 after 63 s here and after 437 s in TRL. What is learned there is
+the form: one word, and soon the same word ("No", which is right for 72 % of the questions), after which every group has equal
+rewards and nothing more is learned. `spell_backward.csv`, 34 minutes of ours beside light other work, is a task whose answer is
+in the question: the share of letters in their place doubles, from 0.055 (evaluated before training) to 0.11 (mean of ten steps)
+within eleven minutes, and stays between 0.10 and 0.14.
 """
 
 import sys
