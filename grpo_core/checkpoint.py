@@ -96,7 +96,8 @@ def newest(out: Path) -> tuple[Checkpoint | None, list[str]]:
     return None, passed
 
 
-def prune(out: Path, keep: int) -> None:
-    """Deletes all but the newest `keep` checkpoints."""
-    for folder in sorted(out.glob("checkpoint-*"))[:-keep]:
+def prune(out: Path, keep: int, last: str) -> None:
+    """Deletes all but the newest `keep` checkpoints up to the one that was just written. Later ones are those that a resumed
+    run could not use: they do not count, and the run will write over them."""
+    for folder in [one for one in sorted(out.glob("checkpoint-*")) if one.name <= last][:-keep]:
         shutil.rmtree(folder, ignore_errors=True)

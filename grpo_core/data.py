@@ -26,6 +26,7 @@ class Prompts:
     rows: Sequence[Row] | Any  # len() and [place]; of a dataset they are read when they are asked for
     column: str
     seed: int
+    columns: tuple[str, ...] = ()  # all that a row may have, where they are known
     score: Any = None  # how the source itself scores an answer: (answer, row) -> number; reasoning-gym's
 
     def of_step(self, step: int, count: int) -> list[Row]:
@@ -65,12 +66,19 @@ def _order(seed: int, epoch: int, count: int) -> Sequence[int]:
 
 
 def prompt_text(value: Any) -> str:
-    """A prompt as text: itself, or the last message of a conversation (the template is the policy's)."""
+    """A prompt as text: itself, or a conversation's only message (the template is the policy's)."""
     if isinstance(value, str):
+        if not value.strip():
+            raise ValueError("data: found an empty prompt, allowed: text")
         return value
-    if isinstance(value, Sequence) and value and isinstance(value[-1], Mapping) and isinstance(value[-1].get("content"), str):
-        return value[-1]["content"]
-    raise ValueError(f"data: found a prompt of type {type(value).__name__}, allowed: text or a list of messages")
+    if isinstance(value, Sequence) and value and all(isinstance(message, Mapping) for message in value):
+        roles = [message.get("role") for message in value]
+        if roles != ["user"]:
+            raise ValueError(
+                f"data: found a conversation of {', '.join(map(str, roles))[:80]}, allowed: one message of the user"
+            )
+        return prompt_text(value[0].get("content"))
+    raise ValueError(f"data: found a prompt of type {type(value).__name__}, allowed: text or a list of one message")
 
 
 # ---- sources: config, name -> rows ---------------------------------------------------------------------------------------
@@ -106,7 +114,8 @@ def reasoning_gym(config: TrainConfig, name: str) -> Prompts:
         rows = gym.create_dataset(task, size=100_000, seed=config.seed)
     except ValueError as error:
         raise ValueError(f"data: reasoning-gym knows no task {task!r} ({error})") from error
-    return Prompts(rows, "question", config.seed, lambda answer, row: rows.score_answer(answer=answer, entry=dict(row)))
+    score = lambda answer, row: rows.score_answer(answer=answer, entry=dict(row))  # noqa: E731
+    return Prompts(rows, "question", config.seed, score=score)
 
 
 def from_file(config: TrainConfig, name: str) -> Prompts:
@@ -126,7 +135,8 @@ def from_file(config: TrainConfig, name: str) -> Prompts:
         except ValueError as error:
             raise ValueError(f"{error} (in {name}, line {number})") from error
         rows.append(row)
-    return _not_empty(Prompts(rows, config.prompt_column, config.seed), name)
+    columns = tuple(dict.fromkeys(key for row in rows for key in row))
+    return _not_empty(Prompts(rows, config.prompt_column, config.seed, columns), name)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -153,7 +163,7 @@ def from_datasets(config: TrainConfig, name: str) -> Prompts:
         raise ValueError(f"data: {name!r} cannot be loaded ({first_line(error)})") from error
     if config.prompt_column not in rows.column_names:
         raise ValueError(f"data: {name!r} has no column {config.prompt_column!r}, allowed: {', '.join(rows.column_names)}")
-    return _not_empty(Prompts(rows, config.prompt_column, config.seed), name)
+    return _not_empty(Prompts(rows, config.prompt_column, config.seed, tuple(rows.column_names)), name)
 
 
 def _not_empty(prompts: Prompts, name: str) -> Prompts:

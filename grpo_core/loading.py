@@ -77,6 +77,14 @@ def _source(name: str) -> str:
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").exists():
+            if (path / "model" / "config.json").exists():  # a checkpoint of a run
+                raise ValueError(
+                    f"model: found folder {name!r} without config.json; did you mean {str(Path(name) / 'model')!r}?"
+                )
+            if (path / "adapter_config.json").exists():
+                raise ValueError(
+                    f"model: found folder {name!r} with adapters only; allowed: a whole model (merge them with PEFT)"
+                )
             raise ValueError(f"model: found folder {name!r} without config.json; allowed: a folder saved by transformers")
         if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
             raise ValueError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .batch_file import save_batch
+from .rewards import short_names
 from .trace_batch import batch_of_trace
 from .trainer import StepRecord, Trainer
 
@@ -21,7 +22,10 @@ class Recorder:
 
     def __init__(self, out: Path, first_step: int):
         self.out = out
-        out.mkdir(parents=True, exist_ok=True)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"out: found {str(out)!r}, which cannot be made ({error.strerror})") from error
         for name in (METRICS, SAMPLES):
             self._cut(out / name, first_step)
         # The weights of before that step have been evaluated; those of before the first are evaluated again.
@@ -38,12 +42,11 @@ class Recorder:
             file.write(json.dumps(value, ensure_ascii=False) + "\n")
 
     def metrics(self, step: int, numbers: dict[str, float]) -> None:
-        finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-        self._append(METRICS, {"step": step} | finite)
+        self._append(METRICS, {"step": step} | _finite(numbers))
 
     def evaluation(self, step: int, numbers: dict[str, float]) -> None:
         """Numbers of the weights after so many steps."""
-        self._append(EVALUATIONS, {"step": step} | numbers)
+        self._append(EVALUATIONS, {"step": step} | _finite(numbers))
 
     def samples(self, record: StepRecord) -> list[dict[str, Any]]:
         """The first completions of the step, with their rewards, as they are kept."""
@@ -52,7 +55,7 @@ class Recorder:
             {
                 "step": record.step, "prompt": rollout.prompts[int(rollout.group_ids[row])],
                 "completion": rollout.completions[row],
-                "rewards": dict(zip(rollout.reward_names, rollout.rewards[row], strict=True)),
+                "rewards": dict(zip(short_names(rollout.reward_names), rollout.rewards[row], strict=True)),
                 "finish_reason": rollout.finish_reasons[row],
             }
             for row in range(min(SHOWN, len(rollout.completions)))
@@ -70,6 +73,11 @@ class Recorder:
         path = folder / f"step-{record.step:08d}.safetensors"
         save_batch(batch_of_trace(record.trace, policy=trainer.policy), path)
         return path
+
+
+def _finite(numbers: dict[str, float]) -> dict[str, float | None]:
+    """JSON knows no NaN."""
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
 
 
 def _step(line: str) -> float:

@@ -8,6 +8,9 @@ reward, and the run goes on.
 import importlib
 import importlib.util
 import inspect
+import math
+import re
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,13 +43,14 @@ def from_python(name: str, prompts: Prompts) -> Function:
     try:
         module = _from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
         function = getattr(module, called)
+        takes = inspect.signature(function).parameters
     except Exception as error:  # noqa: BLE001 - importing somebody's file may raise anything
         raise ValueError(f"reward_functions: {name!r} cannot be imported ({type(error).__name__}: {error})") from error
-    takes = inspect.signature(function).parameters
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in takes.values())
 
     def call(texts: list[str], answers: list[str], ends: list[str], rows: list[Row]) -> Any:  # `Rewards` looks at it
-        columns = {key: [row.get(key) for row in rows] for key in rows[0] if key not in ("prompt", "prompts", "completions")}
+        names = dict.fromkeys([*prompts.columns, *(key for row in rows for key in row)])  # also those that no row here has
+        columns = {key: [row.get(key) for row in rows] for key in names if key not in ("prompt", "prompts", "completions")}
         named = columns | {"prompts": texts, "completions": answers, "finish_reasons": ends}
         return function(**{key: value for key, value in named.items() if takes_all or key in takes})
 
@@ -57,6 +61,9 @@ def _from_file(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    folder = str(path.parent.resolve())
+    if folder not in sys.path:
+        sys.path.append(folder)  # so that it finds its neighbours
     spec.loader.exec_module(module)
     return module
 
@@ -140,7 +147,7 @@ class Rewards:
         def work() -> None:
             try:
                 result.append(list(function(texts, answers, ends, rows)))
-            except Exception as error:  # noqa: BLE001 - it is somebody else's function
+            except BaseException as error:  # noqa: BLE001 - it is somebody else's function, and it may call sys.exit
                 result.append(f"raised {type(error).__name__}: {str(error)[:120]}")
 
         thread = threading.Thread(target=work, daemon=True)  # a call that hangs must not keep the process
@@ -153,9 +160,17 @@ class Rewards:
         if len(result[0]) != len(texts):
             return [], f"returned {len(result[0])} values for {len(texts)} rows"
         try:
-            return [None if value is None else float(value) for value in result[0]], ""
+            values = [None if value is None else float(value) for value in result[0]]
         except (TypeError, ValueError):
             return [], f"returned {result[0]!r:.80}, not numbers"
+        odd = [value for value in values if value is not None and not math.isfinite(value)]
+        return (values, "") if not odd else ([], f"returned {odd[0]}, allowed: finite numbers and None")
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names for logs: `rewards.py:is_right` is `is_right` there, unless another is called so too."""
+    short = [re.split("[:/\\\\]", name.rstrip("/"))[-1] for name in names]
+    return [one if short.count(one) == 1 else name for one, name in zip(short, names, strict=True)]
 
 
 def _runs(texts: list[str]) -> list[tuple[int, int]]:

@@ -1,5 +1,6 @@
 """A step's numbers over all processes, by the names that are logged. Each is a sum and a count, summed separately."""
 
+import math
 from dataclasses import replace
 
 import torch
@@ -7,15 +8,16 @@ import torch
 from .advantages import group_advantages
 from .engine import Engine
 from .metrics import summarize
+from .rewards import short_names
 from .step import rewards_after_edits
 from .train_config import TrainConfig
 from .types import Rollout, StepTrace
 
 
 def averaged(numbers: dict[str, tuple[float, float]], engine: Engine) -> dict[str, float]:
-    """name -> (sum, count) of every process -> means."""
+    """name -> (sum, count) of every process -> means; NaN where there was nothing to count."""
     pairs = engine.total(torch.tensor(list(numbers.values()), dtype=torch.float64)).tolist()
-    return {name: total / count if count else 0.0 for name, (total, count) in zip(numbers, pairs, strict=True)}
+    return {name: total / count if count else math.nan for name, (total, count) in zip(numbers, pairs, strict=True)}
 
 
 def reward_metrics(rollout: Rollout, config: TrainConfig, engine: Engine) -> dict[str, float]:
@@ -31,7 +33,7 @@ def reward_metrics(rollout: Rollout, config: TrainConfig, engine: Engine) -> dic
         "completion_length": (float(lengths.sum()), rows),
         "truncated": (float(sum(reason == "length" for reason in rollout.finish_reasons)), rows),
     }
-    for place, name in enumerate(rollout.reward_names):
+    for place, name in enumerate(short_names(rollout.reward_names)):
         answered = [value for row in rewards if (value := row[place]) is not None]
         numbers[f"reward/{name}"] = (float(sum(answered)), len(answered))
     return averaged(numbers, engine)

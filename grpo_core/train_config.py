@@ -176,11 +176,9 @@ class TrainConfig(Recipe):
                 f"trace_steps: found {self.prompts_per_step} prompts x {self.group_size}, allowed for a lesson: at most "
                 f"{MAX_PROMPTS} prompts and {MAX_ROWS} rows"
             )
-        for name in ("lora_rank", "autocast", "drop_zero_std"):
-            if getattr(self, name):
-                raise ValueError(f"trace_steps: found with {name} {getattr(self, name)}, allowed for a lesson: without")
-        if self.dtype != "float32":
-            raise ValueError(f"trace_steps: found with dtype {self.dtype}, allowed for a lesson: float32")
+        for name, plain in (("lora_rank", 0), ("autocast", False), ("drop_zero_std", False), ("dtype", "float32")):
+            if (value := getattr(self, name)) != plain:
+                raise ValueError(f"trace_steps: found with {name} {value}, allowed for a lesson: {plain or 'without'}")
         if self.minibatches > 1 or self.micro_batch_rows:
             raise ValueError("trace_steps: found with minibatches or micro_batch_rows, allowed for a lesson: all rows at once")
         if unknown := [name for name in self.reward_functions if name not in REWARDS]:
@@ -227,6 +225,8 @@ def from_values(values: Mapping[str, Any], settings: Iterable[str] = ()) -> Trai
     for name in merged.keys() - known:
         near = difflib.get_close_matches(name, known, n=1)
         raise ValueError(f"{name}: unknown setting{f'; did you mean {near[0]!r}?' if near else ''}")
+    if isinstance(named := merged.get("reward_functions"), list | tuple):
+        merged.setdefault("reward_weights", [1.0] * len(named))
     start = preset(merged["preset"]).values() if merged.get("preset") else {}
     return TrainConfig(**(start | {name: tuples(value) for name, value in merged.items()}))
 

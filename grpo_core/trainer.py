@@ -150,6 +150,8 @@ class Trainer:
         if self.step in self.config.trace_steps:
             self.snapshot(kept, config)
         trace = self._train(kept, config)
+        if trace and not all(update.applied for update in trace.updates):
+            self.notes.append("an optimizer step was left out: its gradient is not finite")
         seconds = {"seconds/sample": sampled - start, "seconds/train": time.perf_counter() - sampled}
         metrics = reward_metrics(rollout, config, self.engine) | seconds | {"learning_rate": config.learning_rate}
         metrics |= update_metrics(trace, self.engine) if trace else {"skipped": 1.0}

@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from grpo_core.__main__ import main
 from grpo_core.data import load_prompts
-from grpo_core.rewards import Rewards
+from grpo_core.rewards import Rewards, short_names
 from grpo_core.train_config import TrainConfig
 
 
@@ -44,6 +44,18 @@ def short(completions, **all):
 
 def words(completions, **all):
     return ["good"] * len(completions)
+
+def infinite(completions, **all):
+    return [float("inf")] * len(completions)
+
+def leaves(**all):
+    raise SystemExit(3)
+
+def asks_neighbour(completions, hint=None, **all):
+    import neighbour_of_mine
+    return [neighbour_of_mine.VALUE if row is None else 0.0 for row in hint]
+
+number = 3
 
 def nothing(**all):
     pass
@@ -81,6 +93,9 @@ def test_a_function_is_called_with_the_columns_of_its_rows_as_in_trl(jsonl, func
         ("hangs", "gave no answer within 0.3 s, tried on '0 + 1' with the answer '0'"),
         ("short", "returned 2 values for 1 rows, tried on"),
         ("words", "returned ['good'], not numbers, tried on"),
+        ("infinite", "returned inf, allowed: finite numbers and None, tried on"),
+        ("leaves", "raised SystemExit: 3, tried on"),
+        ("number", "cannot be imported (TypeError: 3 is not a callable object)"),
         ("nothing", "raised TypeError: 'NoneType' object is not iterable, tried on"),
         ("missing", "cannot be imported (AttributeError: module 'mine' has no attribute 'missing')"),
     ],
@@ -118,7 +133,7 @@ def test_a_call_that_fails_later_names_its_prompt_and_the_run_goes_on(jsonl, fun
     said = f"step 0: {functions('sometimes')} raised RuntimeError: five is too much on '5 + 1'; its rows have no reward"
     assert said in capsys.readouterr().err
     (line,) = (tmp_path / "out" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    assert json.loads(line)[f"reward/{functions('sometimes')}"] == 1.0  # of the 12 rows that have one
+    assert json.loads(line)["reward/sometimes"] == 1.0  # of the 12 rows that have one
 
 
 def test_rows_of_a_failed_call_have_no_reward_and_the_others_keep_theirs(jsonl, functions):
@@ -126,6 +141,21 @@ def test_rows_of_a_failed_call_have_no_reward_and_the_others_keep_theirs(jsonl, 
     texts = ["2 + 1", "2 + 1", "5 + 1", "5 + 1"]
     found = rewards.of_rows([QUESTIONS[2], QUESTIONS[5]])((), texts, ("a", "b", "c", "d"), ("stop",) * 4)
     assert found == ((1.0,), (1.0,), (None,), (None,)) and len(rewards.failures) == 1
+
+
+def test_a_column_that_no_row_of_a_call_has_is_handed_over_and_a_file_finds_its_neighbour(tmp_path, functions):
+    (tmp_path / "neighbour_of_mine.py").write_text("VALUE = 0.5")
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "1"}\n{"prompt": "2", "hint": "two"}\n', encoding="utf-8")
+    prompts = load_prompts(TrainConfig(data=str(path)))
+    rewards = rewards_of(prompts, functions("asks_neighbour"))
+    found = [rewards.of_rows([row])((), ["1"], ("a",), ("stop",)) for row in prompts.rows]
+    assert found == [((0.5,),), ((0.0,),)]
+
+
+def test_names_for_logs_are_short_where_they_stay_different():
+    assert short_names(["correct", "/a/b.py:right", "model:/x/y"]) == ["correct", "right", "y"]
+    assert short_names(["a.py:f", "b.py:f", "m:g"]) == ["a.py:f", "b.py:f", "g"]
 
 
 def test_a_reward_model_reads_prompt_and_completion(tmp_path):

@@ -131,7 +131,14 @@ def test_interrupting_is_status_130_and_says_how_to_go_on(tmp_path, capsys, monk
 
     monkeypatch.setattr(Trainer, "one_step", interrupt)
     assert train(tmp_path) == 130
-    assert f"stopped; --resume goes on from the newest checkpoint in {tmp_path}" in capsys.readouterr().err
+    assert f"stopped; no checkpoint in {tmp_path}" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert train(tmp_path) == 0
+    assert f"done; the model is in {tmp_path / 'checkpoint-00000002' / 'model'}" in capsys.readouterr().err
+    monkeypatch.setattr(Trainer, "one_step", interrupt)
+    settings = [f"--set={name}={value}" for name, value in (SMALL | {"steps": 3, "out": tmp_path}).items()]
+    assert main(["train", "--resume", *settings]) == 130
+    assert f"stopped; --resume goes on from step 2 in {tmp_path}" in capsys.readouterr().err
 
 
 # ---- variants ----------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,10 @@ def refused(capsys, tmp_path, *settings: str) -> str:
         (["steps=true"], "steps: found True, allowed: a whole number from 1"),
         (["learning_rate=nan"], "learning_rate: found nan, allowed: 0 to 10"),
         (['reward_functions=["correct", "correct"]'], "reward_functions: found ('correct', 'correct'), allowed: "),
-        (['reward_functions=["correct"]'], "reward_weights: found 2 weights for 1 reward_functions, allowed: one each"),
+        (
+            ['reward_functions=["correct"]', "reward_weights=[1.0, 0.2]"],
+            "reward_weights: found 2 weights for 1 reward_functions, allowed: one each",
+        ),
         (["preset=trl/nothing"], "preset: found 'trl/nothing', allowed: one of "),
         # values
         (["clip_low=-0.1"], "clip_low: found -0.1, allowed: 0 to 1"),

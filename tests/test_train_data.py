@@ -25,7 +25,7 @@ def typed(path: Path) -> TrainConfig:
         ('{"prompt": "1"}\n{"prompt"', "line 2 is not JSON (Expecting ':' delimiter)"),
         ('{"prompt": "1"}\n\n["1"]', "line 3 has no 'prompt', allowed: an object that has it"),
         ('{"question": "1"}', "line 1 has no 'prompt', allowed: an object that has it"),
-        ('{"prompt": "1"}\n{"prompt": 1}', "data: found a prompt of type int, allowed: text or a list of messages (in"),
+        ('{"prompt": "1"}\n{"prompt": 1}', "data: found a prompt of type int, allowed: text or a list of one message (in"),
         (b"\xff\xfe", "cannot be read"),
         (None, "cannot be read"),
     ],
@@ -45,12 +45,22 @@ def test_json_lines_are_rows_with_all_their_columns(jsonl):
     assert prompts.text(QUESTIONS[3]) == "3 + 1"
 
 
-def test_a_conversation_is_its_last_message(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1"}]
-    path.write_text(json.dumps({"asked": messages}), encoding="utf-8")
+def test_a_conversation_is_its_only_message_and_none_is_cut_short(tmp_path):
+    path, asked = tmp_path / "rows.jsonl", {"role": "user", "content": "1 + 1"}
+    path.write_text(json.dumps({"asked": [asked]}), encoding="utf-8")
     prompts = load_prompts(TrainConfig(data=str(path), prompt_column="asked"))
     assert prompts.text(prompts.rows[0]) == "1 + 1"
+    path.write_text(json.dumps({"asked": [{"role": "system", "content": "Be brief."}, asked]}), encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"found a conversation of system, user, allowed: one message of the user \(in .*line 1"
+    ):
+        load_prompts(TrainConfig(data=str(path), prompt_column="asked"))
+
+
+def test_a_file_names_every_column_that_a_row_of_it_has(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "1"}\n{"prompt": "2", "answer": "2"}\n', encoding="utf-8")
+    assert load_prompts(TrainConfig(data=str(path))).columns == ("prompt", "answer")
 
 
 def test_each_epoch_holds_every_row_once_in_an_order_of_its_own(jsonl):

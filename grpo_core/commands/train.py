@@ -18,8 +18,10 @@ from ..recorder import Recorder
 from ..train_config import TrainConfig, from_toml, from_values
 from ..trainer import StepRecord, Trainer
 
-# What may change when a run goes on: nothing of it moves a weight. `steps` only where no schedule depends on it.
+# What may change when a run goes on: nothing of it moves a weight by more than rounding. `steps` only where no schedule
+# depends on it.
 FREE = (
+    "micro_batch_rows", "gradient_checkpointing", "threads",
     "out", "checkpoint_every", "keep_checkpoints", "eval_every", "eval_data", "eval_prompts", "sample_every", "capture_every",
     "trace_steps", "trackers", "reward_timeout", "vllm_url", "vllm_weights", "vllm_timeout",
 )  # fmt: skip
@@ -50,9 +52,15 @@ def engine_of(config: TrainConfig) -> Engine:
 def start_of(config: TrainConfig, resume: bool, say) -> Checkpoint | None:
     """The checkpoint to go on from. Raises ValueError where the folder holds another run, or none to go on with."""
     out = Path(config.out)
+    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ValueError(f"out: found {config.out!r}, but {str(there)!r} is no folder that can be written to")
     found, passed = newest(out)
+    if passed and not found:
+        best = f"; model = {str(out / 'best' / 'model')!r} has the best weights" if (out / "best").exists() else ""
+        raise ValueError(f"out: found no usable checkpoint in {config.out} ({passed[0]}), allowed: another folder{best}")
     for line in passed:
-        say(f"{line}; the one before it is used" if found else line)
+        say(f"{line}; the one before it is used")
     if found and not resume:
         raise ValueError(f"out: found a run in {config.out}; add --resume to go on with it, or name another folder")
     if found:
@@ -104,13 +112,14 @@ class Run:
                 bar.update()
         if self.saved != trainer.step:
             self.checkpoint(f"checkpoint-{trainer.step:08d}", last=True)
+        self.say(f"done; the model is in {self.out / f'checkpoint-{trainer.step:08d}' / 'model'}")
 
     def after(self, record: StepRecord) -> None:
         """Log, evaluate, keep. `trainer.step` is already the next one."""
         config, step = self.config, self.trainer.step
         if record.step == 0 and self.trainer.scoring:
             self.say(f"scoring {self.trainer.scoring.reason}")
-        for line in self.trainer.notes:
+        for line in dict.fromkeys(self.engine.everyones(list(self.trainer.notes))):
             self.say(f"step {record.step}: {line}")
         self.trainer.notes.clear()
         self.engine.log(record.metrics, record.step)
@@ -157,7 +166,8 @@ class Run:
         if self.main:
             try:
                 save(self.out / name, self.trainer.policy, weights, optimizer, self.trainer.state())
-                prune(self.out, self.config.keep_checkpoints)
+                if name != "best":
+                    prune(self.out, self.config.keep_checkpoints, name)
             except WRITE_ERRORS as error:
                 failure = f"checkpoint: {name} could not be written to {self.out} ({str(error)[:200]}); older ones are kept"
         failure = self.engine.agreed(failure)
@@ -196,7 +206,9 @@ def run(arguments: argparse.Namespace) -> int:
         started = Run(config, arguments.resume)
         started()
     except KeyboardInterrupt:
-        print(f"stopped; --resume goes on from the newest checkpoint in {config.out}", file=sys.stderr)
+        kept = newest(Path(config.out))[0]
+        on = f"--resume goes on from step {kept.state['step']} in {config.out}" if kept else f"no checkpoint in {config.out}"
+        print(f"stopped; {on}", file=sys.stderr)
         return 130
     finally:
         if started:
