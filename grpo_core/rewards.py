@@ -138,7 +138,14 @@ class Rewards:
             found += [None] * (end - start) if failure else values
             if failure:
                 self.failures.append(f"{name} {failure} on {texts[start][:60]!r}; its rows have no reward")
+            if failure == self._late and end < len(texts):  # the next may hang as well, each as long as this one
+                self.failures.append(f"{name} was not asked about the {len(texts) - end} rows behind; they have no reward")
+                return found + [None] * (len(texts) - end)
         return found
+
+    @property
+    def _late(self) -> str:
+        return f"gave no answer within {self.timeout:g} s"
 
     def _call(self, function: Function, texts, answers, ends, rows) -> tuple[list[float | None], str]:
         """The values, or what went wrong: raised, hung, or returned something else than one number or None per row."""
@@ -154,7 +161,7 @@ class Rewards:
         thread.start()
         thread.join(self.timeout)
         if not result:
-            return [], f"gave no answer within {self.timeout:g} s"
+            return [], self._late
         if isinstance(result[0], str):
             return [], result[0]
         if len(result[0]) != len(texts):

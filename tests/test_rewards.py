@@ -45,6 +45,11 @@ def short(completions, **all):
 def words(completions, **all):
     return ["good"] * len(completions)
 
+def waits(prompts, completions, **all):
+    if "4 + 1" in prompts:
+        time.sleep(30)
+    return [1.0] * len(completions)
+
 def infinite(completions, **all):
     return [float("inf")] * len(completions)
 
@@ -141,6 +146,17 @@ def test_rows_of_a_failed_call_have_no_reward_and_the_others_keep_theirs(jsonl, 
     texts = ["2 + 1", "2 + 1", "5 + 1", "5 + 1"]
     found = rewards.of_rows([QUESTIONS[2], QUESTIONS[5]])((), texts, ("a", "b", "c", "d"), ("stop",) * 4)
     assert found == ((1.0,), (1.0,), (None,), (None,)) and len(rewards.failures) == 1
+
+
+def test_a_call_that_hangs_costs_a_step_its_time_twice_and_not_once_for_each_prompt(jsonl, functions):
+    rewards = rewards_of(load_prompts(TrainConfig(data=str(jsonl))), functions("waits"), timeout=0.3)
+    texts = ["2 + 1", "2 + 1", "4 + 1", "4 + 1", "5 + 1", "5 + 1"]
+    found = rewards.of_rows([QUESTIONS[2], QUESTIONS[4], QUESTIONS[5]])((), texts, ("a",) * 6, ("stop",) * 6)
+    assert found == ((1.0,), (1.0,), (None,), (None,), (None,), (None,))
+    assert [line.partition("waits ")[2] for line in rewards.failures] == [
+        "gave no answer within 0.3 s on '4 + 1'; its rows have no reward",
+        "was not asked about the 2 rows behind; they have no reward",
+    ]
 
 
 def test_a_column_that_no_row_of_a_call_has_is_handed_over_and_a_file_finds_its_neighbour(tmp_path, functions):
