@@ -39,7 +39,7 @@ def make_trainer(model_folder, rollout, recipe, tmp_path_factory):
         )  # fmt: skip
         data = Dataset.from_dict({"prompt": list(recipe.prompts)})
         trainer = GRPOTrainer(model=str(model_folder), reward_funcs=typed_in, args=args, train_dataset=data)
-        trainer.model.double().train()  # but for RMSNorm, RoPE and TRL's own head, which compute in fp32 whatever they are in
+        trainer.model.double().train()
         trainer.current_gradient_accumulation_steps = 1
         return trainer
 
@@ -104,7 +104,8 @@ def test_trl_has_the_same_loss_and_the_same_gradient_on_the_weights(
     largest = max(float(grad.abs().max()) for grad in their_grads.values())
     for name, p in policy.model.named_parameters():
         gap = float((p.grad - their_grads[name]).abs().max())
-        assert gap <= 1e-5 * largest, f"{name}: {gap / largest:.3g} of the largest entry"
+        # TRL's head makes logits and their gradients in fp32, whatever the model is in: 1.5e-6 apart at most on two processors
+        assert gap <= 2e-6 * largest, f"{name}: {gap / largest:.3g} of the largest entry"
 
 
 @pytest.mark.parametrize(("scale", "std"), SCALES.items())
